@@ -1,0 +1,10 @@
+"""Rotation, normalisation, scalar quantisation and packing of whole vectors in one operation, and back."""
+
+from tqcli.kernels.hadamard_quant.launch import (
+    SCALE_BITS,
+    has_embedded_scale,
+    rotate_quantise,
+    unrotate_dequantise,
+)
+
+__all__ = ["SCALE_BITS", "has_embedded_scale", "rotate_quantise", "unrotate_dequantise"]

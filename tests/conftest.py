@@ -1,0 +1,31 @@
+"""Models that tests of several packages use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from tiny_models import write_tiny_model
+
+from tqcli.models import LoadedModel, load
+
+
+class TinyModelDir(Protocol):
+    def __call__(self, model_type: str = "llama", **sizes: Any) -> Path: ...
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LoadedModel:
+    """SmolLM2-135M-Instruct, fetched into the user's own cache folder at the first use. Don't change its weights."""
+    return load("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> TinyModelDir:
+    """Makes folders of random-weight models; the arguments are `write_tiny_model`'s."""
+
+    def make(model_type: str = "llama", **sizes: Any) -> Path:
+        return write_tiny_model(tmp_path_factory.mktemp(model_type) / "model", model_type, **sizes)
+
+    return make

@@ -1,0 +1,6 @@
+"""`python -m tqcli` is `tq`."""
+
+from tqcli.cli.app import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The manifest of a capture folder: what was captured, from which model and text, and which shards are complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tqcli.codecs.context import RotaryParameters
+from tqcli.errors import InputError
+from tqcli.storage import MANIFEST, read_json, write_json
+
+FORMAT = "tq-capture"
+VERSION = 1
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelRecord(_Strict):
+    """The model that a capture was taken from. Hashes are hex sha256."""
+
+    name: str
+    kind: Literal["packaged", "gguf", "folder", "hub"]
+    model_type: str
+    revision: str | None
+    config_sha256: str
+    tokenizer_sha256: str
+    weights_sha256: str
+    stored_dtype: str
+    """dtype of the weights on disk, for example "float16": what a cache of this model would normally hold."""
+    compute_dtype: str
+    """dtype that the model ran in here."""
+
+
+class DatasetRecord(_Strict):
+    """The text that a capture was taken on. Hashes are hex sha256."""
+
+    spec: str
+    text_sha256: str
+    tokens_sha256: str
+    """Of the little-endian int32 token ids of all windows, in order."""
+    windows: int
+    tokens: int
+    seed: int
+    bos: bool
+
+
+class LayerRecord(_Strict):
+    """One layer that was captured."""
+
+    layer: int
+    kind: Literal["full", "sliding"]
+    n_q_heads: int
+    n_kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    scale: float
+    window: int | None
+    rotary: RotaryParameters | None
+    dtype: str
+    """dtype of keys and values as cached, and of the shards."""
+
+
+class SkippedLayer(_Strict):
+    """A layer that holds nothing to capture, and why."""
+
+    layer: int
+    reason: str
+
+
+class ShardRecord(_Strict):
+    """One completed window: a safetensors file with its size in bytes and hex sha256."""
+
+    file: str
+    bytes: int
+    sha256: str
+    window: int
+    document: str
+    start: int
+    """Index of the window's first token among its document's tokens, BOS not counted."""
+    token_ids: list[int]
+
+
+class CaptureManifest(_Strict):
+    """`manifest.json` of a capture. It holds no times, so that the same run gives the same bytes."""
+
+    format: Literal["tq-capture"] = "tq-capture"
+    version: Literal[1] = 1
+    tq_version: str
+    mlx_version: str
+    backend: str
+    """Device and BLAS that the model ran on, for example "cpu (OpenBLAS 0.3.31)"."""
+    model: ModelRecord
+    dataset: DatasetRecord
+    decoded_from: str | None = None
+    """The codec, where keys and values were decoded from an encoded folder; such a capture has no queries."""
+    layers_asked: list[int] | None
+    """The layers that were asked for; null for all."""
+    queries: int
+    """Sampled query positions a window."""
+    chunk: int
+    """Tokens a prefill step."""
+    layers: list[LayerRecord]
+    skipped: list[SkippedLayer]
+    shards: list[ShardRecord]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every window has its shard."""
+        return len(self.shards) == self.dataset.windows
+
+    def save(self, folder: Path) -> None:
+        """Writes `manifest.json`, whole and renamed."""
+        write_json(folder / MANIFEST, self.model_dump(mode="json"))
+
+
+def load_manifest(folder: Path) -> CaptureManifest:
+    """Reads and validates the manifest of a capture folder. Raises `InputError` in one line if it is not one."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; name a capture, or make one with: tq capture --out {folder}")
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {MANIFEST}: not a capture; make one with: tq capture --out DIR")
+    document = read_json(path)
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise InputError(
+            f"{folder} is not a capture ({MANIFEST} says format {found!r}); name a folder that tq capture wrote"
+        )
+    if document.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {document.get('version')!r}, this tq reads version {VERSION}: capture anew"
+        )
+    try:
+        return CaptureManifest.model_validate(document)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path} is broken at {where}: {first['msg']}; capture anew") from e

@@ -1,0 +1,84 @@
+"""Arguments and options that several commands share, and their defaults."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tqcli.errors import InputError
+
+if TYPE_CHECKING:
+    from tqcli.capture.store import Capture
+    from tqcli.codecs.spec import CodecPair
+
+CaptureArgument = Annotated[
+    Path | None, typer.Argument(metavar="[CAPTURE]", help="A folder that tq capture wrote. Default: the newest one.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+AlgoOption = Annotated[str | None, typer.Option("--algo", help="Codec, short for --codec ALGO@BITS.")]
+BitsOption = Annotated[int | None, typer.Option("--bits", help="Bits an element, with --algo.")]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="An option of the codec, with --algo; may be repeated."),
+]
+SinksOption = Annotated[int, typer.Option("--sinks", help="Leading tokens that stay uncompressed.")]
+RecentOption = Annotated[int, typer.Option("--recent", help="Most recent tokens that stay uncompressed.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what tq wrote to that folder before.")]
+
+
+def say(message: str) -> None:
+    """One line for the user on stderr."""
+    print(f"tq: {message}", file=sys.stderr)
+
+
+def chosen_capture(folder: Path | None) -> Capture:
+    """The capture that was named, or the newest under captures/, which is then told on stderr."""
+    from tqcli.capture.store import newest_capture, open_capture
+
+    if folder is None:
+        folder = newest_capture()
+        say(f"using the newest capture, {folder}")
+    return open_capture(folder)
+
+
+def codec_of(algo: str, bits: int | None, options: list[str] | None) -> CodecPair:
+    """The codec of --algo, --bits and --option."""
+    from tqcli.codecs.spec import parse_codec
+
+    if "@" in algo and bits is not None:
+        raise InputError(f"--algo {algo} names its bits already; leave out --bits {bits}")
+    text = algo if bits is None else f"{algo}@{bits}"
+    return parse_codec(",".join([text, *(options or [])]))
+
+
+def chosen_codecs(
+    codecs: list[str] | None, algo: str | None, bits: int | None, options: list[str] | None, default: list[str]
+) -> list[CodecPair]:
+    """The codecs of --codec, and that of --algo and --bits; `default` where none is named."""
+    from tqcli.codecs.spec import parse_codec
+
+    if algo is None and (bits is not None or options):
+        raise InputError(f"--{'bits' if bits is not None else 'option'} goes with --algo; name one")
+    chosen = [parse_codec(text) for text in codecs or []]
+    if algo is not None:
+        chosen.append(codec_of(algo, bits, options))
+    if not chosen:
+        say(f"no --codec was named; using {' and '.join(default)}")
+        chosen = [parse_codec(text) for text in default]
+    if len({str(codec) for codec in chosen}) < len(chosen):
+        raise InputError(f"a codec is named twice among {', '.join(map(str, chosen))}; leave one out")
+    return chosen
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Reads layers as `0-3,7`: sorted, each once. Raises `InputError` naming what is wrong."""
+    layers: set[int] = set()
+    for part in (p.strip() for p in text.split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise InputError(f"{part!r} in --layers {text!r} is not a layer or a range; write for example 0-3,7")
+        layers |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(layers))

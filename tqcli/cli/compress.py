@@ -1,0 +1,97 @@
+"""`tq compress` and `tq decompress`: a capture to packed codes, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tqcli.cli.arguments import (
+    BitsOption,
+    CaptureArgument,
+    JsonOption,
+    OptionOption,
+    OverwriteOption,
+    RecentOption,
+    SinksOption,
+    chosen_capture,
+    codec_of,
+    say,
+)
+
+
+def compress(
+    capture: CaptureArgument = None,
+    algo: Annotated[str, typer.Option("--algo", help="Codec, for example turboquant-mse.")] = "turboquant-mse",
+    bits: BitsOption = None,
+    value_algo: Annotated[
+        str | None, typer.Option("--value-algo", help="Codec of the values. Default: as keys.")
+    ] = None,
+    value_bits: Annotated[
+        int | None, typer.Option("--value-bits", help="Bits of the values. Default: as keys.")
+    ] = None,
+    option: OptionOption = None,
+    layer_bits: Annotated[
+        str, typer.Option("--layer-bits", help="Other bits for some layers: 0:4,29:4/8 (keys/values).")
+    ] = "",
+    sinks: SinksOption = 0,
+    recent: RecentOption = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the codec's randomness. Default: 0.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write. Default: encoded/CAPTURE-CODEC.")] = None,
+    overwrite: OverwriteOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Compresses a capture to a folder of packed codes and tells, layer by layer, what that costs and saves.
+
+    Example: tq compress --algo turboquant-mse --bits 4 --value-bits 2 --option scale=unbiased
+    """
+    from tqcli.codecs.spec import CodecPair
+    from tqcli.compression.plan import CompressionPlan, parse_layer_bits
+    from tqcli.evaluation.compress import compress as run
+    from tqcli.report.terminal import print_compress
+
+    if bits is None and "@" not in algo and algo == "turboquant-mse":
+        say("no --bits was named; using 4")
+        bits = 4
+    options = [*(option or []), *([] if seed is None else [f"seed={seed}"])]
+    keys = codec_of(algo, bits, options)
+    pair = keys
+    if value_algo is not None:
+        own = None if value_algo.partition("@")[1] else (value_bits if value_bits is not None else keys.values.bits)
+        pair = CodecPair(keys.keys, codec_of(value_algo, own, None).values)
+    elif value_bits is not None:
+        pair = codec_of(f"{keys.keys.name}@{keys.keys.bits}/{value_bits}", None, options)
+    plan = CompressionPlan(pair, parse_layer_bits(layer_bits), sinks, recent)
+    source = chosen_capture(capture)
+    folder = out or Path("encoded") / f"{source.folder.resolve().name}-{_file_name(str(pair))}"
+    result = run(source, plan, folder, overwrite=overwrite)
+    if json:
+        print(result.to_json())
+        return
+    print_compress(result)
+    print(folder)
+
+
+def decompress(
+    encoded: Annotated[Path, typer.Argument(help="A folder that tq compress wrote.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    overwrite: OverwriteOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Decodes an encoded folder to a capture folder, without queries.
+
+    Example: tq decompress encoded/smollm2-135m-sample-turboquant-mse@4 --out decoded
+    """
+    from tqcli.compression.decompress import decompress as run
+
+    manifest = run(encoded, out, overwrite=overwrite)
+    if json:
+        print(manifest.model_dump_json(indent=1))
+        return
+    print(f"decoded {len(manifest.shards)} windows of {manifest.dataset.tokens} tokens from {manifest.decoded_from}")
+    print(out)
+
+
+def _file_name(codec: str) -> str:
+    return codec.replace(" | ", "+").replace("/", "-").replace(",", "_")

@@ -1,0 +1,1 @@
+"""Codecs: one file each, registered by a decorator, found by themselves."""

@@ -1,0 +1,25 @@
+"""A codec with every option spelled out, so that a folder can be read by a tq whose defaults have changed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from tqcli.codecs.base import Codec
+from tqcli.codecs.centring import Centred
+from tqcli.codecs.context import Tensor
+from tqcli.codecs.spec import parse_codec
+
+
+def describe(codec: Codec) -> str:
+    """For example "turboquant-mse@4,scale=plain,rotation=hadamard,seed=0,center=rope"."""
+    center = "none"
+    if isinstance(codec, Centred):
+        center, codec = codec.center, codec.inner
+    options = {f.name: getattr(codec, f.name) for f in fields(codec)}  # type: ignore[arg-type]
+    bits = f"@{options.pop('bits')}" if "bits" in options else ""
+    return codec.name + bits + "".join(f",{key}={value}" for key, value in (options | {"center": center}).items())
+
+
+def rebuild(description: str, tensor: Tensor) -> Codec:
+    """The codec of a description. Raises `InputError` where this tq doesn't know it."""
+    return parse_codec(description).of(tensor).build(tensor)

@@ -1,0 +1,93 @@
+"""turboquant-mse: random rotation, then the optimal scalar quantiser of each coordinate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import mlx.core as mx
+
+from tqcli.codecs import lloyd_max
+from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
+from tqcli.codecs.context import LayerContext
+from tqcli.codecs.rotation import RotationKind, rotation_arrays, rotation_matrix, rotation_used
+from tqcli.errors import InputError
+from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise, words_per_row
+
+Scale = Literal["plain", "unbiased"]
+
+
+@register
+@dataclass(frozen=True)
+class TurboQuantMSE(Codec):
+    """TurboQuant's Algorithm 1 (arXiv 2504.19874): y = R x / rms(x), each y_j to the nearest Lloyd-Max level.
+
+    Stored: codes uint32 [..., tokens, words] and one 16-bit scale a vector, b + 16 / d bits an element where a row
+    fills whole words. The scale is the root mean square (norm / sqrt(d)), so that no finite vector overflows it.
+    """
+
+    name: ClassVar[str] = "turboquant-mse"
+    summary: ClassVar[str] = "random rotation and Lloyd-Max scalar quantiser (TurboQuant, arXiv 2504.19874)"
+    bits_allowed: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
+    center_default: ClassVar[Center] = "rope"
+
+    bits: int
+    scale: Scale = "plain"
+    """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance."""
+    rotation: RotationKind = "hadamard"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_bits(type(self), self.bits)
+        if self.scale not in get_args(Scale):
+            raise InputError(f"scale must be plain or unbiased, not {self.scale!r}")
+        if self.rotation not in get_args(RotationKind):
+            raise InputError(f"rotation must be one of {', '.join(get_args(RotationKind))}, not {self.rotation!r}")
+        if self.seed < 0:
+            raise InputError(f"seed must be 0 or more, not {self.seed}")
+
+    def unsupported(self, ctx: LayerContext) -> str | None:
+        return None if ctx.head_dim >= 4 else f"head_dim {ctx.head_dim} is too small to rotate (at least 4)"
+
+    def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
+        shared = self._shared(ctx.head_dim)
+        codes, scales = rotate_quantise(
+            x,
+            self._matrix(shared, ctx.head_dim),
+            self._codebook(shared, ctx.head_dim),
+            self.bits,
+            self.scale == "unbiased",
+        )
+        arrays = {"codes": codes} | ({} if scales is None else {"scales": scales})
+        return Encoded(arrays, x.shape[-2], shared)
+
+    def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
+        matrix = self._matrix(enc.shared, ctx.head_dim)
+        codebook = self._codebook(enc.shared, ctx.head_dim)
+        return unrotate_dequantise(enc.arrays["codes"], enc.arrays.get("scales"), matrix, codebook, self.bits)
+
+    def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
+        scale = 0 if has_embedded_scale(ctx.head_dim, self.bits) else SCALE_BITS // 8
+        return vectors * tokens * (4 * words_per_row(ctx.head_dim, self.bits) + scale)
+
+    def relative_mse_theory(self, head_dim: int) -> float | None:
+        d = lloyd_max.distortion(head_dim, self.bits)
+        # Unbiased: the level vector y' has <y, y'> = ||y'||**2 = 1 - D, and is stretched by 1 / (1 - D).
+        return d if self.scale == "plain" else d / (1 - d)
+
+    def _key(self, head_dim: int, part: str) -> str:
+        if part == "codebook":
+            return f"{self.name}.d{head_dim}.b{self.bits}.codebook"
+        return f"{self.name}.d{head_dim}.{rotation_used(self.rotation, head_dim)}.seed{self.seed}.{part}"
+
+    def _shared(self, head_dim: int) -> dict[str, mx.array]:
+        parts = rotation_arrays(self.rotation, head_dim, self.seed)
+        parts["codebook"] = mx.array(lloyd_max.codebook(head_dim, self.bits), dtype=mx.float32)
+        return {self._key(head_dim, part): array for part, array in parts.items()}
+
+    def _matrix(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
+        part = "rotation" if rotation_used(self.rotation, head_dim) == "qr" else "signs"
+        return rotation_matrix({part: shared[self._key(head_dim, part)]})
+
+    def _codebook(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
+        return shared[self._key(head_dim, "codebook")]

@@ -1,0 +1,1 @@
+"""Compressing whole captures: which codec for which layer, what stays uncompressed, and the folder it is kept in."""

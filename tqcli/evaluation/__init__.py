@@ -1,0 +1,1 @@
+"""Walks a capture with codecs and measures what they do to it."""

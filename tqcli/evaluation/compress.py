@@ -1,0 +1,55 @@
+"""Compresses a capture into an encoded folder and tells, layer by layer, what that cost and saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlx.core as mx
+
+from tqcli.capture.store import Capture
+from tqcli.compression.plan import CompressionPlan
+from tqcli.compression.store import EncodedWriter
+from tqcli.evaluation.distortion import capture_result
+from tqcli.evaluation.tally import TENSORS, CodecTally
+from tqcli.progress import progress
+from tqcli.report.schema import Metric, Metrics, Result
+
+
+def compress(capture: Capture, plan: CompressionPlan, out: Path, *, overwrite: bool = False) -> Result:
+    """Writes every tensor of the capture, coded by the plan, to `out`, and measures what can be decoded from it.
+
+    Raises `InputError` for a damaged capture, an `out` that can't be written, or a plan that compresses nothing.
+    """
+    tally = CodecTally(capture, plan)
+    writer = EncodedWriter(capture, plan, out, overwrite)
+    with progress(len(capture.manifest.shards) * len(capture.layers), "compress", "layer") as bar:
+        for window in capture.windows():
+            for layer in capture.layers:
+                for tensor in TENSORS:
+                    x = window.tensor(layer, tensor)
+                    mx.eval(x)
+                    encoded = tally.encode(layer, tensor, x)
+                    writer.add(layer, tensor, x, encoded, tally.tensors[layer, tensor].ctx)
+                bar.update()
+            tally.check_something_compressed()
+            writer.end_window(window)
+    writer.finish(tally.skipped)
+    result = tally.result()
+    for row in result.layers:
+        _on_disk(row.metrics, writer.disk[row.layer, row.tensor])
+    for name in TENSORS:
+        _on_disk(result.by_tensor[name], sum(size for (_, tensor), size in writer.disk.items() if tensor == name))
+    _on_disk(result.total, writer.bytes_on_disk())
+    rest = writer.bytes_on_disk() - sum(writer.disk.values())
+    result.notes.append(f"{rest} bytes on disk are the manifest and what all layers share: in the total alone")
+    return capture_result("compress", capture, [plan], [result])
+
+
+def _on_disk(metrics: Metrics, size: int) -> None:
+    """Adds the bytes in the files, and takes effective bits and ratio from them."""
+    fp16 = metrics["bytes_fp16"].value or 0
+    metrics["bytes_disk"] = Metric(value=size, unit="bytes", higher_is_better=False)
+    metrics["bits_effective"] = Metric(
+        value=16 * size / fp16 if fp16 else None, unit="bits/element", higher_is_better=False
+    )
+    metrics["ratio"] = Metric(value=fp16 / size if size else None, unit="x", higher_is_better=True)

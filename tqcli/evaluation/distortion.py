@@ -1,0 +1,52 @@
+"""Distortion of several codecs on one capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from tqcli.capture.store import Capture
+from tqcli.compression.plan import CompressionPlan
+from tqcli.environment import device_name, versions
+from tqcli.evaluation.tally import TENSORS, CodecTally
+from tqcli.progress import progress
+from tqcli.report.schema import Environment, Result, SkippedTensor
+
+
+def evaluate_distortion(capture: Capture, plans: Sequence[CompressionPlan]) -> Result:
+    """Encodes and decodes every tensor of the capture with every plan; nothing is written.
+
+    Raises `InputError` for a damaged capture, or a plan that compressed nothing.
+    """
+    tallies = [CodecTally(capture, plan) for plan in plans]
+    steps = len(capture.manifest.shards) * len(capture.layers)
+    with progress(steps, "distortion", "layer") as bar:
+        for window in capture.windows():
+            for layer in capture.layers:
+                for tensor in TENSORS:
+                    x = window.tensor(layer, tensor)
+                    mx.eval(x)
+                    for tally in tallies:
+                        tally.encode(layer, tensor, x)
+                bar.update()
+    for tally in tallies:
+        tally.check_something_compressed()
+    return capture_result("distortion", capture, plans, [tally.result() for tally in tallies])
+
+
+def capture_result(kind: str, capture: Capture, plans: Sequence[CompressionPlan], codecs: Sequence[object]) -> Result:
+    """A result with what identifies the capture and the machine."""
+    manifest = capture.manifest
+    return Result.model_validate(
+        {
+            "kind": kind,
+            "environment": Environment(**versions(), device=device_name()),
+            "capture": str(capture.folder),
+            "model": manifest.model.model_dump(),
+            "dataset": manifest.dataset.model_dump(),
+            "settings": {"sinks": plans[0].sinks, "recent": plans[0].recent},
+            "codecs": list(codecs),
+            "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],
+        }
+    )

@@ -1,0 +1,87 @@
+"""The result schema: what every measuring command returns and prints with --json. Versioned."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class Metric(_Record):
+    """One measured number. Intervals are 95 %; `n` counts what they were resampled over."""
+
+    value: float | None
+    unit: str
+    n: int | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    higher_is_better: bool | None = None
+
+
+Metrics = dict[str, Metric]
+
+
+class LayerResult(_Record):
+    """The keys or the values of one layer."""
+
+    layer: int
+    tensor: Literal["keys", "values"]
+    codec: str
+    center: str
+    metrics: Metrics
+    heads: list[Metrics] = Field(default_factory=list)
+
+
+class SkippedTensor(_Record):
+    """A tensor that was not compressed, and why. tensor is null where the whole layer is meant."""
+
+    layer: int
+    tensor: Literal["keys", "values"] | None
+    reason: str
+
+
+class CodecResult(_Record):
+    """What one codec did to a capture."""
+
+    codec: str
+    total: Metrics
+    by_tensor: dict[Literal["keys", "values"], Metrics]
+    layers: list[LayerResult]
+    skipped: list[SkippedTensor]
+    notes: list[str] = Field(default_factory=list)
+
+
+class Environment(_Record):
+    """What the numbers were made with."""
+
+    tq: str
+    mlx: str
+    python: str
+    platform: str
+    device: str
+    """With the BLAS in use, where that is a CPU."""
+
+
+class Result(_Record):
+    """One measurement of one capture with one or more codecs."""
+
+    version: int = SCHEMA_VERSION
+    kind: Literal["distortion", "memory", "compress"]
+    environment: Environment
+    capture: str
+    model: dict[str, Any]
+    dataset: dict[str, Any]
+    settings: dict[str, Any]
+    codecs: list[CodecResult]
+    skipped_layers: list[SkippedTensor] = Field(default_factory=list)
+    """Layers of the model that the capture doesn't hold, and why."""
+
+    def to_json(self) -> str:
+        """The JSON document that `--json` prints."""
+        return self.model_dump_json(indent=1)

@@ -1,0 +1,212 @@
+"""Results as tables on a terminal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from tqcli.report.schema import CodecResult, LayerResult, Metrics, Result
+
+_DASH = "-"
+
+
+def print_compress(result: Result) -> None:
+    """One row a tensor of each layer, the totals, what was skipped and why."""
+    codec = result.codecs[0]
+    _print_basis(result)
+    table = _table("layer", "tensor", "codec", "center", *_BITS, *_ERROR, "on disk", "resident", "fp16", "ratio")
+    for row in codec.layers:
+        table.add_row(str(row.layer), row.tensor, row.codec, row.center, *_compress_cells(row.metrics))
+    table.add_section()
+    for name, metrics in codec.by_tensor.items():
+        table.add_row("all", name, "", "", *_compress_cells(metrics))
+    table.add_row("all", "both", codec.codec, "", *_compress_cells(codec.total))
+    _print(table)
+    _print_remarks(result)
+
+
+def print_distortion(result: Result) -> None:
+    """One row a layer with the error of each codec's keys and values, then a summary of the codecs by bytes."""
+    _print_basis(result)
+    names = [f"{codec.codec}\n{tensor}" for codec in result.codecs for tensor in ("keys", "values")]
+    table = _table("layer", *names, title="Relative MSE of decoded vectors, ||x - x'||² / ||x||²")
+    rows = [{(row.layer, row.tensor): row for row in codec.layers} for codec in result.codecs]
+    for layer in sorted({layer for codec in rows for layer, _ in codec}):
+        cells = [_mse(codec.get((layer, tensor))) for codec in rows for tensor in ("keys", "values")]
+        table.add_row(str(layer), *cells)
+    table.add_section()
+    for label, reduce in (("median", statistics.median), ("worst", max)):
+        cells = [_reduced(codec, tensor, reduce) for codec in result.codecs for tensor in ("keys", "values")]
+        table.add_row(label, *cells)
+    _print(table)
+    summary = _table(
+        "codec", "tensor", *_BITS, "relative MSE", "95 % interval", "theory", "cosine", "SNR dB", "worst", "ratio"
+    )
+    by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
+    for codec in by_bytes:
+        for tensor in ("keys", "values"):
+            summary.add_row(
+                codec.codec if tensor == "keys" else "", tensor, *_distortion_cells(codec.by_tensor[tensor])
+            )
+    _print(summary)
+    print("Effective bits count every byte of the live buffers but what all layers share. Theory: the codec's own")
+    print("expectation, scaled by the energy left after centring. Intervals: bootstrap over windows.")
+    _print_remarks(result)
+
+
+def print_memory(result: Result) -> None:
+    """One row a codec: bytes of one window, and projections."""
+    _print_basis(result)
+    tokens = result.dataset["tokens"]
+    projected = sorted(
+        int(key.rpartition("_")[2]) for key in result.codecs[0].total if key.startswith("bytes_nominal_")
+    )
+    heads = [f"{n // 1024}k tokens\nby formula" for n in projected]
+    table = _table(
+        "codec", *_BITS, f"{tokens} tokens\nresident", "by formula", "fp16", "ratio", "peak while\nencoding", *heads
+    )
+    for codec in sorted(result.codecs, key=lambda c: c.total["bytes_resident"].value or 0):
+        total = codec.total
+        table.add_row(
+            codec.codec,
+            *_bits(total),
+            *(_size(total, name) for name in ("bytes_resident", "bytes_nominal", "bytes_fp16")),
+            _number(total, "ratio", ".2f"),
+            _size(total, "peak_bytes"),
+            *(_size(total, f"bytes_nominal_{n}") for n in projected),
+        )
+    fp16 = result.codecs[0].total
+    table.add_section()
+    table.add_row(
+        "fp16",
+        "16",
+        "16.00",
+        "",
+        "",
+        _size(fp16, "bytes_fp16"),
+        "1.00",
+        "",
+        *(_size(fp16, f"bytes_fp16_{n}") for n in projected),
+    )
+    _print(table)
+    print(f"One cache of all captured layers. Resident: the live buffers of a {tokens}-token window, measured.")
+    layers = _table(
+        "layer", "tensor", *[codec.codec for codec in result.codecs], "fp16", title=f"Resident, {tokens} tokens"
+    )
+    rows = [{(row.layer, row.tensor): row.metrics for row in codec.layers} for codec in result.codecs]
+    for key in sorted({key for codec in rows for key in codec}):
+        any_row = next(codec[key] for codec in rows if key in codec)
+        cells = [_size(codec[key], "bytes_resident") if key in codec else "skipped" for codec in rows]
+        layers.add_row(str(key[0]), key[1], *cells, _size(any_row, "bytes_fp16"))
+    _print(layers)
+    _print_remarks(result)
+
+
+_BITS = ("bits", "effective")
+_ERROR = ("relative MSE", "theory")
+
+
+def _print_basis(result: Result) -> None:
+    model, data, settings = result.model, result.dataset, result.settings
+    print(
+        f"{model['name']} ({model['model_type']}, run in {model['compute_dtype']}) on {data['spec']}: "
+        f"{data['windows']} windows of {data['tokens']} tokens; {settings['sinks']} sinks, {settings['recent']} recent "
+        f"tokens uncompressed; {result.environment.device}"
+    )
+
+
+def _print_remarks(result: Result) -> None:
+    for skipped in result.skipped_layers:
+        print(f"not captured: layer {skipped.layer}: {skipped.reason}")
+    for codec in result.codecs:
+        for reason, tensors in _by_reason(codec).items():
+            print(f"{codec.codec} skipped {tensors}: {reason}")
+        for note in codec.notes:
+            print(f"{codec.codec}: {note}")
+
+
+def _by_reason(codec: CodecResult) -> dict[str, str]:
+    reasons: dict[str, list[str]] = {}
+    for skipped in codec.skipped:
+        reasons.setdefault(skipped.reason, []).append(f"{skipped.tensor} of layer {skipped.layer}")
+    return {r: t[0] if len(t) == 1 else f"{t[0]} and {len(t) - 1} more" for r, t in reasons.items()}
+
+
+def _compress_cells(metrics: Metrics) -> list[str]:
+    return [
+        *_bits(metrics),
+        _number(metrics, "relative_mse", ".5f"),
+        _number(metrics, "relative_mse_theory", ".5f"),
+        *(_size(metrics, name) for name in ("bytes_disk", "bytes_resident", "bytes_fp16")),
+        _number(metrics, "ratio", ".2f"),
+    ]
+
+
+def _distortion_cells(metrics: Metrics) -> list[str]:
+    mse = metrics.get("relative_mse")
+    interval = _DASH
+    if mse is not None and mse.ci_low is not None and mse.ci_high is not None:
+        interval = f"{mse.ci_low:.5f} - {mse.ci_high:.5f}"
+    return [
+        *_bits(metrics),
+        _number(metrics, "relative_mse", ".5f"),
+        interval,
+        _number(metrics, "relative_mse_theory", ".5f"),
+        _number(metrics, "cosine", ".4f"),
+        _number(metrics, "snr_db", ".1f"),
+        _number(metrics, "worst_vector", ".3f"),
+        _number(metrics, "ratio", ".2f"),
+    ]
+
+
+def _bits(metrics: Metrics) -> list[str]:
+    return [_number(metrics, "bits_nominal", "g"), _number(metrics, "bits_effective", ".3f")]
+
+
+def _mse(row: LayerResult | None) -> str:
+    return "skipped" if row is None else _number(row.metrics, "relative_mse", ".5f")
+
+
+def _reduced(codec: CodecResult, tensor: str, reduce: Callable[[Iterable[float]], float]) -> str:
+    metrics = [row.metrics["relative_mse"].value for row in codec.layers if row.tensor == tensor]
+    values = [value for value in metrics if value is not None]
+    return f"{reduce(values):.5f}" if values else _DASH
+
+
+def _center(codec: CodecResult, tensor: str) -> str:
+    return ", ".join(sorted({row.center for row in codec.layers if row.tensor == tensor})) or _DASH
+
+
+def _number(metrics: Metrics, name: str, form: str) -> str:
+    metric = metrics.get(name)
+    return _DASH if metric is None or metric.value is None else format(metric.value, form)
+
+
+def _size(metrics: Metrics, name: str) -> str:
+    metric = metrics.get(name)
+    if metric is None or metric.value is None:
+        return _DASH
+    value = metric.value
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1000
+    return _DASH
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        left = column in ("layer", "tensor", "codec", "center")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    """Prints a table at its own width, whatever the terminal's: a cut number is worse than a long line."""
+    width = Console(width=10_000).measure(table).maximum
+    Console(width=width, highlight=False).print(table)

@@ -1,0 +1,122 @@
+"""Folders of safetensors shards beside a JSON manifest: written whole, renamed, hashed, verified on reading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+
+from tqcli.errors import InputError
+
+MANIFEST = "manifest.json"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a manifest says of one file: its name inside the folder, its size in bytes and its sha256."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file, read in blocks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as f:
+        while block := f.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex sha256 of bytes in memory."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def make_folder(path: Path) -> Path:
+    """Makes a folder that can be written to, or raises `InputError` naming it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".tq-write-test"
+        probe.touch()
+        probe.unlink()
+    except OSError as e:
+        raise InputError(f"can't write to the folder {path}: {e.strerror}; choose another with --out") from e
+    return path
+
+
+def write_shard(folder: Path, name: str, arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> FileRecord:
+    """Writes `arrays` to `folder/name` (a .safetensors name) under a temporary name, syncs, renames and hashes it.
+
+    A killed or failed write leaves no file of that name. Raises `InputError` if the disk refuses.
+    """
+    target, temporary = folder / name, folder / f".partial-{name}"
+    try:
+        mx.save_safetensors(str(temporary), dict(arrays), dict(metadata))
+        _sync(temporary)
+        record = FileRecord(name, temporary.stat().st_size, sha256_file(temporary))
+        temporary.replace(target)
+    except (OSError, RuntimeError) as e:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"can't write {target}: {e}; free some space or choose another folder with --out") from e
+    return record
+
+
+def write_json(path: Path, document: Any, indent: int | None = 1) -> None:
+    """Writes a JSON document under a temporary name, syncs and renames it. Raises `InputError` if refused."""
+    temporary = path.with_name(f".partial-{path.name}")
+    try:
+        temporary.write_text(json.dumps(document, indent=indent) + "\n", encoding="utf-8")
+        _sync(temporary)
+        temporary.replace(path)
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"can't write {path}: {e.strerror}; choose another folder with --out") from e
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON document, or raises `InputError` naming the file and the place where it is broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as e:
+        raise InputError(f"{path} doesn't exist") from e
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"can't read {path}: {e}") from e
+    except json.JSONDecodeError as e:
+        raise InputError(f"{path} is not valid JSON (line {e.lineno}): {e.msg}") from e
+
+
+def verify(folder: Path, record: FileRecord) -> None:
+    """Raises `InputError` if the file is missing, shorter or longer than recorded, or has other contents."""
+    path = folder / record.file
+    if not path.is_file():
+        raise InputError(f"{path} is missing; the manifest lists it: make the folder anew")
+    size = path.stat().st_size
+    if size != record.bytes:
+        raise InputError(f"{path} has {size} bytes, the manifest says {record.bytes}: truncated; make it anew")
+    if sha256_file(path) != record.sha256:
+        raise InputError(f"{path} doesn't match its sha256 in the manifest: corrupted; make it anew")
+
+
+def read_shard(folder: Path, record: FileRecord, check: bool = True) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """The arrays (read lazily from disk) and metadata of one shard; verified first unless `check` is False."""
+    if check:
+        verify(folder, record)
+    try:
+        loaded = mx.load(str(folder / record.file), return_metadata=True)
+    except (OSError, RuntimeError, ValueError) as e:
+        raise InputError(f"can't read {folder / record.file}: {e}") from e
+    return cast(tuple[dict[str, mx.array], dict[str, str]], loaded)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as f:
+        os.fsync(f.fileno())
