@@ -22,8 +22,13 @@ help:
 setup: .venv/.setup
 	@echo "== Ready: .venv/bin/tq --help"
 
+QUICK := captures/quickstart
+
 quickstart: setup
-	@.venv/bin/tq quickstart
+	$(STEP) 'tq capture smollm2-135m --windows 4 --tokens 1024 --out $(QUICK) --resume'
+	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 4 --tokens 1024 --out $(QUICK) --resume
+	$(STEP) 'tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4'
+	@.venv/bin/tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4
 
 test: lint types
 	$(STEP) 'Tests'

@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import settings
 from tiny_models import write_tiny_model
 
 from tqcli.models import LoadedModel, load
+
+# No deadlines: timings are for benchmarks, and the first call of a shape compiles and fills caches.
+settings.register_profile("tq", deadline=None, max_examples=40)
+settings.load_profile("tq")
 
 
 class TinyModelDir(Protocol):

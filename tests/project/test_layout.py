@@ -7,6 +7,8 @@ import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from project_tree import REPOSITORY, source_files
+
 BOTTOM, LIBRARIES, KERNELS, CODECS, MEASURES, STUDIES, CLI = range(7)
 # What is not named here is only kept out of circles.
 LAYERS = {
@@ -53,18 +55,18 @@ def _imported(file: Path) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("tqcli.")}
 
 
-def _edges(repository: Path, source_files: list[Path]) -> set[tuple[str, str, str]]:
-    sources = [f for f in source_files if f.suffix == ".py" and f.parts[0] in ("tqcli", "kernels")]
+def _edges() -> set[tuple[str, str, str]]:
+    sources = [f for f in source_files() if f.suffix == ".py" and f.parts[0] in ("tqcli", "kernels")]
     return {
         (str(file), _unit(file), unit)
         for file in sources
         if file != Path("tqcli/__init__.py")
-        for unit in _imported(repository / file) - {_unit(file), "__version__"}
+        for unit in _imported(REPOSITORY / file) - {_unit(file), "__version__"}
     }
 
 
-def test_imports_point_one_way(repository: Path, source_files: list[Path]) -> None:
-    edges = _edges(repository, source_files)
+def test_imports_point_one_way() -> None:
+    edges = _edges()
     assert len(edges) > 20
     upwards = sorted(
         f"{file} imports tqcli.{there}"
@@ -74,32 +76,32 @@ def test_imports_point_one_way(repository: Path, source_files: list[Path]) -> No
     assert upwards == []
 
 
-def test_packages_import_each_other_in_no_circle(repository: Path, source_files: list[Path]) -> None:
+def test_packages_import_each_other_in_no_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for _, here, there in _edges(repository, source_files):
+    for _, here, there in _edges():
         graph.setdefault(here, set()).add(there)
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-def test_source_files_are_short(repository: Path, source_files: list[Path]) -> None:
-    sources = [f for f in source_files if f.suffix in (".py", ".metal", ".h")]
-    lengths = {str(file): len((repository / file).read_text(encoding="utf-8").splitlines()) for file in sources}
+def test_source_files_are_short() -> None:
+    sources = [f for f in source_files() if f.suffix in (".py", ".metal", ".h")]
+    lengths = {str(file): len((REPOSITORY / file).read_text(encoding="utf-8").splitlines()) for file in sources}
     assert {file: length for file, length in lengths.items() if length > LONGEST} == {}
 
 
-def test_no_file_names_a_path_of_one_machine(repository: Path, source_files: list[Path]) -> None:
+def test_no_file_names_a_path_of_one_machine() -> None:
     found = []
-    for file in source_files:
+    for file in source_files():
         try:
-            text = (repository / file).read_text(encoding="utf-8")
+            text = (REPOSITORY / file).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue  # binary data
         found += [f"{file}: {match.group()}" for match in MACHINE_PATH.finditer(text)]
     assert found == []
 
 
-def test_kernels_are_imported_through_a_relative_link(repository: Path) -> None:
-    link = repository / "tqcli" / "kernels"
+def test_kernels_are_imported_through_a_relative_link() -> None:
+    link = REPOSITORY / "tqcli" / "kernels"
     assert link.is_symlink()
     assert not link.readlink().is_absolute()
-    assert link.resolve() == (repository / "kernels").resolve()
+    assert link.resolve() == (REPOSITORY / "kernels").resolve()

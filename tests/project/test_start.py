@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+
+from project_tree import run_python
 
 HEAVY = ("mlx", "mlx_lm", "transformers", "datasets", "pydantic", "numpy", "pyarrow", "gguf", "jinja2", "yaml")
 LOADED = """
@@ -31,5 +32,5 @@ def test_the_package_runs_as_a_module() -> None:
     assert "Usage:" in done.stdout
 
 
-def test_the_command_line_loads_no_heavy_library_before_a_command_runs(run_python: Callable[..., str]) -> None:
+def test_the_command_line_loads_no_heavy_library_before_a_command_runs() -> None:
     assert sorted(set(HEAVY) & set(json.loads(run_python(LOADED)))) == []

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from project_tree import REPOSITORY, source_files
 
 IMPORT_ALL = """
 import importlib, sys
@@ -26,13 +27,13 @@ print("\\n".join(names))
 
 
 @pytest.fixture(scope="module")
-def tree(repository: Path, source_files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, link kept, with a new operation, its kernel source and a new package dropped in."""
     copy = tmp_path_factory.mktemp("tree")
-    for file in source_files:
+    for file in source_files():
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(repository / file, copy / file, follow_symlinks=False)
-    (copy / "tqcli" / "kernels").symlink_to((repository / "tqcli" / "kernels").readlink())
+        shutil.copy(REPOSITORY / file, copy / file, follow_symlinks=False)
+    (copy / "tqcli" / "kernels").symlink_to((REPOSITORY / "tqcli" / "kernels").readlink())
     for folder in ("kernels/newop", "tqcli/newpkg"):
         (copy / folder).mkdir()
         (copy / folder / "__init__.py").write_text("FOUND = True\n")

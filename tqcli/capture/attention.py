@@ -10,14 +10,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import mlx.core as mx
+from mlx.nn.layers.base import Module
 
 from tqcli.errors import InputError
 
 _FUNCTION = "scaled_dot_product_attention"
 _BASE = "mlx_lm.models.base"
+_CALLERS = 4
+"""How many frames up the attention module is looked for; it is nearly always the first."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,18 @@ class AttentionCall:
     """
 
     cache_index: int
-    """Index of the layer's cache in the prompt cache."""
+    """Index of the layer's entry in the prompt cache."""
+    cache: Any
+    """That entry, or the one within it where a layer has several (mlx-lm's CacheList)."""
+    module: Any
+    """The attention module that made the call; None where it can't be told."""
     queries: mx.array
     keys: mx.array
     values: mx.array
     scale: float
+    mask: mx.array | str | None
+    sinks: mx.array | None
+    """Logits [n_q_heads] that the softmax counts but no value answers to."""
     output: mx.array
     """[batch, n_q_heads, new, value_head_dim], before the output projection."""
 
@@ -44,11 +55,11 @@ def observe_attention(model: Any, cache: Sequence[Any], see: Callable[[Attention
     Calls for other caches pass unseen, so that observers may be nested. Raises `InputError` for a model that doesn't
     use mlx-lm's common attention function.
     """
-    index_of = {id(c): i for i, c in enumerate(cache)}
+    index_of = {id(leaf): index for index, entry in enumerate(cache) for leaf in leaves(entry)}
     modules = _modules_with_attention(model)
     if not modules:
         raise InputError(
-            f"the model {type(model).__module__.rpartition('.')[2]} doesn't use mlx-lm's common attention function, "
+            f"the architecture {architecture(model)} doesn't use mlx-lm's common attention function, "
             "so its keys and values can't be captured"
         )
 
@@ -57,11 +68,15 @@ def observe_attention(model: Any, cache: Sequence[Any], see: Callable[[Attention
             queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, *args: Any, **kwargs: Any
         ) -> mx.array:
             index = index_of.get(id(cache))
+            if index is None:
+                return original(queries, keys, values, cache, scale, *args, **kwargs)
             # The quantised path scales the queries in place: what is seen must be a copy.
-            seen = None if index is None else mx.array(queries)
+            seen = mx.array(queries)
             output = original(queries, keys, values, cache, scale, *args, **kwargs)
-            if index is not None and seen is not None:
-                see(AttentionCall(index, seen, keys, values, float(scale), output))
+            rest = dict(zip(("mask", "sinks"), args, strict=False)) | kwargs
+            module = _calling_module(sys._getframe(1))
+            mask, sinks = rest.get("mask"), rest.get("sinks")
+            see(AttentionCall(index, cache, module, seen, keys, values, float(scale), mask, sinks, output))
             return output
 
         return observed
@@ -76,7 +91,34 @@ def observe_attention(model: Any, cache: Sequence[Any], see: Callable[[Attention
             setattr(module, _FUNCTION, original)
 
 
+def leaves(entry: Any) -> Iterator[Any]:
+    """The caches in one entry of a prompt cache: itself, or its parts where it is a list of caches."""
+    parts = getattr(entry, "caches", None)
+    if isinstance(parts, (list, tuple)):
+        for part in parts:
+            yield from leaves(part)
+    else:
+        yield entry
+
+
+def architecture(model: Any) -> str:
+    """The architecture as mlx-lm names it."""
+    return str(getattr(model, "model_type", None) or type(model).__module__.rpartition(".")[2])
+
+
 def _modules_with_attention(model: Any) -> list[Any]:
     names = {type(part).__module__ for _, part in model.named_modules()} - {_BASE}
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
     return [module for module in modules if hasattr(module, _FUNCTION)]
+
+
+def _calling_module(frame: FrameType | None) -> Any:
+    """The nearest caller that is a method of an mlx module. Nothing in the call's arguments tells who makes it."""
+    for _ in range(_CALLERS):
+        if frame is None:
+            break
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Module):
+            return owner
+        frame = frame.f_back
+    return None

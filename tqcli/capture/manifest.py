@@ -62,6 +62,8 @@ class LayerRecord(_Strict):
     rotary: RotaryParameters | None
     dtype: str
     """dtype of keys and values as cached, and of the shards."""
+    notes: list[str] = []
+    """What the fields above can't say of how the layer attends."""
 
 
 class SkippedLayer(_Strict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -50,13 +50,13 @@ class Window:
 
     def _finite(self, layer: int, tensor: Tensor) -> mx.array:
         x = self.arrays[f"layers.{layer}.{tensor}"]
-        # One number tells of any NaN or inf: it survives a sum of x * 0.
-        if x.size and not mx.isfinite(mx.sum(x.astype(mx.float32) * 0)).item():
+        # One number tells of any NaN or inf: a product with 0 is NaN there, and so is the sum.
+        if x.size and mx.isnan(mx.sum(x.astype(mx.float32) * 0)).item():
             values = np.array(x.astype(mx.float32))
             head, token, _ = np.argwhere(~np.isfinite(values))[0]
             raise InputError(
-                f"{self.folder / self.shard.file} holds NaN or inf in the {tensor} of layer {layer}, head {head}, "
-                f"token {token}: the model overflowed there; capture with another dtype, or leave the layer out"
+                f"{self.folder / self.shard.file} (window {self.shard.window}) holds NaN or inf in the {tensor} of "
+                f"layer {layer}, head {head}, token {token}; capture with another --dtype, or without it (--layers)"
             )
         return x
 
@@ -67,6 +67,9 @@ class Capture:
 
     folder: Path
     manifest: CaptureManifest
+    check: bool = True
+    """Whether a shard's sha256 is verified when it is first opened."""
+    _verified: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @cached_property
     def layers(self) -> dict[int, LayerRecord]:
@@ -90,37 +93,62 @@ class Capture:
             cache_dtype=self.manifest.model.stored_dtype,
         )
 
-    def windows(self, check: bool = True) -> Iterator[Window]:
-        """Each window in turn, its shard's hash verified first unless `check` is False."""
+    def windows(self) -> Iterator[Window]:
+        """Each window in turn. Raises `InputError` for a shard that is missing, damaged or not as the manifest says.
+
+        Hold on to none of them: what was read of a window stays in memory as long as it does.
+        """
         for shard in self.manifest.shards:
-            record = FileRecord(shard.file, shard.bytes, shard.sha256)
-            arrays, _ = read_shard(self.folder, record, check)
-            self._check_shapes(shard, arrays)
-            yield Window(self.folder, shard, arrays)
+            yield self._open(shard)
+
+    def _open(self, shard: ShardRecord) -> Window:
+        record = FileRecord(shard.file, shard.bytes, shard.sha256)
+        arrays, _ = read_shard(self.folder, record, self.check and shard.file not in self._verified)
+        self._verified.add(shard.file)
+        self._check_shapes(shard, arrays)
+        return Window(self.folder, shard, arrays)
 
     def _check_shapes(self, shard: ShardRecord, arrays: dict[str, mx.array]) -> None:
+        path = self.folder / shard.file
+        for name, (shape, dtype) in self._expected().items():
+            if name not in arrays:
+                raise InputError(f"{path} lacks {name}, which the manifest names; capture anew")
+            found = arrays[name].shape, _dtype_name(arrays[name])
+            if found != (shape, dtype):
+                raise InputError(
+                    f"{path}: {name} is {found[1]} {found[0]}, by the manifest {dtype} {shape}; capture anew"
+                )
+
+    def _expected(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every array of a shard, by name."""
         tokens = self.manifest.dataset.tokens
-        for record in self.manifest.layers:
-            for tensor, width in (("keys", record.head_dim), ("values", record.value_head_dim)):
-                name, shape = f"layers.{record.layer}.{tensor}", (record.n_kv_heads, tokens, width)
-                if name not in arrays:
-                    raise InputError(f"{self.folder / shard.file} lacks {name}, which the manifest names; capture anew")
-                if arrays[name].shape != shape:
-                    raise InputError(
-                        f"{self.folder / shard.file}: {name} has shape {arrays[name].shape}, "
-                        f"the manifest says {shape}; capture anew"
-                    )
+        sampled = min(self.manifest.queries, tokens)
+        expected: dict[str, tuple[tuple[int, ...], str]] = {"query_positions": ((sampled,), "int32")}
+        for r in self.manifest.layers:
+            expected |= {
+                f"layers.{r.layer}.keys": ((r.n_kv_heads, tokens, r.head_dim), r.dtype),
+                f"layers.{r.layer}.values": ((r.n_kv_heads, tokens, r.value_head_dim), r.dtype),
+                f"layers.{r.layer}.queries": ((r.n_q_heads, sampled, r.head_dim), r.dtype),
+            }
+        return expected
 
 
-def open_capture(folder: Path) -> Capture:
-    """Opens a complete capture. Raises `InputError` for another kind of folder, a broken or an unfinished one."""
+def _dtype_name(x: mx.array) -> str:
+    return str(x.dtype).rpartition(".")[2]
+
+
+def open_capture(folder: Path, check: bool = True) -> Capture:
+    """Opens a complete capture; its shards are verified when they are read, unless `check` is False.
+
+    Raises `InputError` for another kind of folder, a broken or an unfinished one.
+    """
     manifest = load_manifest(folder)
     if not manifest.complete:
         raise InputError(
             f"{folder} holds {len(manifest.shards)} of {manifest.dataset.windows} windows; "
-            f"finish it with: tq capture {manifest.model.name} --out {folder} --resume and the options of the first run"
+            f"finish it: repeat the tq capture of {manifest.model.name} on {manifest.dataset.spec} with --resume"
         )
-    return Capture(folder, manifest)
+    return Capture(folder, manifest, check)
 
 
 def newest_capture(parent: Path = CAPTURES) -> Path:

@@ -69,6 +69,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of stdout went away, as `head` does. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as e:
+        # Typer and rich make that an exit with 1, which is a failed gate's code.
+        if isinstance(e.__context__, BrokenPipeError):
+            return 0
+        raise
     except Exception as e:
         # Typer's usage errors and its abort: their classes are not public, what they carry is.
         if type(e).__name__ == "Abort":
@@ -79,7 +84,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("TQ_DEBUG") or not hasattr(e, "format_message"):
             raise
         return _fail(f"{e.format_message().rstrip('.')}; see tq --help", getattr(e, "exit_code", 2))
-    return result if isinstance(result, int) else 0
+    # Typer turns Ctrl-C into the code alone.
+    return _fail("interrupted", 130) if result == 130 else result if isinstance(result, int) else 0
 
 
 def _fail(message: str, code: int) -> int:

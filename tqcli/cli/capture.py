@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tqcli.cli.arguments import JsonOption, OverwriteOption, parse_layers, say
+
+if TYPE_CHECKING:
+    from tqcli.capture.manifest import CaptureManifest
+
+_SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
 
 
 def capture(
@@ -44,6 +50,7 @@ def capture(
     from time import perf_counter
 
     from tqcli import blas
+    from tqcli.capture.folder import check_out
     from tqcli.capture.run import capture as run
     from tqcli.datasets import load_text
     from tqcli.models import load
@@ -56,37 +63,82 @@ def capture(
     name, spec = model or DEFAULT_MODEL, dataset or "sample"
     folder = out or Path("captures") / f"{_short(name)}-{_short(spec)}"
     wanted = None if layers is None else parse_layers(layers)
+    # Before anything that takes long.
+    check_out(folder, overwrite, resume)
     text = load_text(spec)
     loaded = load(name, dtype)
     if loaded.compute_dtype == "float32" and (warning := blas.warning()):
         say(warning)
+    done = 0
+
+    def count(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+
     started = perf_counter()
-    manifest = run(
-        loaded,
-        text,
-        folder,
-        windows=windows,
-        tokens=tokens,
-        layers=wanted,
-        queries=queries,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-    )
-    seconds = perf_counter() - started
+    try:
+        manifest = run(
+            loaded,
+            text,
+            folder,
+            windows=windows,
+            tokens=tokens,
+            layers=wanted,
+            queries=queries,
+            seed=seed,
+            resume=resume,
+            overwrite=overwrite,
+            on_tokens=count,
+        )
+    except KeyboardInterrupt:
+        say(f"the windows that are whole are kept in {folder}; go on with the same command and --resume")
+        raise
     if json:
         print(manifest.model_dump_json(indent=1, exclude={"shards": {"__all__": {"token_ids"}}}))
         return
+    _summarise(manifest, folder, done, perf_counter() - started)
+
+
+def _summarise(manifest: CaptureManifest, folder: Path, done: int, seconds: float) -> None:
+    """Prints what was captured and how fast."""
+    dataset = manifest.dataset
     size = sum(shard.bytes for shard in manifest.shards)
-    shape = f"{windows} windows of {tokens} tokens, {len(manifest.layers)} layers"
-    print(f"captured {shape}, {size / 1e6:.0f} MB in {seconds:.1f} s")
+    rate = f", {done / seconds:.0f} tokens/s" if done else ", captured before"
+    print(
+        f"captured {dataset.windows} windows of {dataset.tokens} tokens of {dataset.spec} from {manifest.model.name}: "
+        f"{size / 1e6:.1f} MB{rate}"
+    )
+    shapes: dict[str, list[int]] = {}
+    for r in manifest.layers:
+        width = f"{r.head_dim}" if r.head_dim == r.value_head_dim else f"{r.head_dim}/{r.value_head_dim}"
+        window = f", window {r.window}" if r.window else ""
+        shape = f"{r.n_q_heads} query heads, {r.n_kv_heads} KV heads, head_dim {width}, {r.dtype}, {r.kind}{window}"
+        shapes.setdefault(shape, []).append(r.layer)
+    for shape, numbers in shapes.items():
+        print(f"{_ranges(numbers)}: {shape}")
+    for record in manifest.layers:
+        for note in record.notes:
+            print(f"layer {record.layer}: {note}")
     for skipped in manifest.skipped:
-        print(f"skipped layer {skipped.layer}: {skipped.reason}")
+        print(f"layer {skipped.layer} skipped: {skipped.reason}")
     print(folder)
 
 
+def _ranges(numbers: list[int]) -> str:
+    """Sorted layer numbers as `--layers` reads them, with the word before."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    text = ",".join("-".join(map(str, part)) for part in parts)
+    return f"layer{'s' if len(numbers) > 1 else ''} {text}"
+
+
 def _short(name: str) -> str:
-    """A file name for a model or data set: the last part of a path or id, without its suffix."""
+    """A file name for a model or data set: the last part of a path or id, without the suffix of a file."""
     path = Path(name).expanduser()
-    last = path.resolve().name if path.exists() else name.rpartition("/")[2].replace(":", "-")
-    return Path(last).stem if last.endswith((".gguf", ".txt", ".jsonl", ".parquet")) else last
+    last = path.resolve().name if path.exists() else name.rstrip("/").rpartition("/")[2]
+    last = Path(last).stem if last.endswith(_SUFFIXES) else last
+    return re.sub(r"[^\w.-]+", "-", last).strip("-") or "capture"

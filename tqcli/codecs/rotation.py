@@ -35,8 +35,9 @@ def rotation_arrays(kind: RotationKind, head_dim: int, seed: int) -> dict[str, m
     `signs` int8 [rounds, head_dim], or `rotation` float32 [head_dim, head_dim] for `qr`: the Q of a Gaussian matrix's
     QR decomposition with R's diagonal made positive, which is Haar-distributed (Mezzadri, math-ph/0609050).
     """
-    rng = np.random.default_rng([seed, head_dim])
     used = rotation_used(kind, head_dim)
+    # Each kind draws its own stream, so that comparing kinds at one seed doesn't share signs.
+    rng = np.random.default_rng([seed, head_dim, _ROUNDS.get(used, 0)])
     if used == "qr":
         q, r = np.linalg.qr(rng.standard_normal((head_dim, head_dim)))
         return {"rotation": mx.array((q * np.sign(np.diag(r))).astype(np.float32))}

@@ -51,11 +51,11 @@ def _encoded(folder: Path) -> dict[str, Any]:
     m = load_encoded_manifest(folder)
     files = [FileRecord(s.file, s.bytes, s.sha256) for s in [*m.shards, *([m.shared] if m.shared else [])]]
     records = [m.layer_record(layer) for layer in m.layers]
-    codecs = Counter(f"{name} {getattr(layer, name)}" for layer in m.layers for name in ("keys", "values"))
+    codecs = {name: Counter(getattr(layer, name) for layer in m.layers) for name in ("keys", "values")}
     return {
         "kind": "encoded",
         "codec": m.codec,
-        **{f"layers of {text.split(' ')[0]}": f"{n}: {text.partition(' ')[2]}" for text, n in codecs.items()},
+        **{name: "; ".join(f"{n} layers: {text}" for text, n in codecs[name].items()) for name in codecs},
         "sinks, recent": f"{m.sinks}, {m.recent}",
         **_common(m.model.name, m.model.model_type, m.model.compute_dtype, m.dataset.spec, m.dataset.seed),
         "windows": len(m.shards),

@@ -51,6 +51,7 @@ class EncodedLayer(_Strict):
     rotary: int | None
     """Index in the manifest's `rotary`: most models have one for all layers."""
     dtype: str
+    notes: list[str] = []
     keys: str
     values: str
     skipped: dict[Literal["keys", "values"], str]

@@ -152,14 +152,21 @@ def prepare(out: Path, overwrite: bool) -> None:
         return
     others = [path.name for path in out.iterdir() if not is_own(path)]
     taken = (out / MANIFEST).is_file()
-    document = json.loads((out / MANIFEST).read_text() or "null") if taken else None
-    ours = isinstance(document, dict) and document.get("format") == "tq-encoded"
+    ours = taken and _is_encoded(out / MANIFEST)
     if others or (taken and not ours):
         raise InputError(f"{out} holds something else ({(others or [MANIFEST])[0]}); choose another folder with --out")
     if taken and not overwrite:
         raise InputError(f"{out} holds an encoded folder; replace it with --overwrite, or choose another --out")
     for path in out.iterdir():
         path.unlink()
+
+
+def _is_encoded(path: Path) -> bool:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # broken, so it can't be told whose it is
+        return False
+    return isinstance(document, dict) and document.get("format") == "tq-encoded"
 
 
 def is_own(path: Path) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tqcli.datasets.text import Text
+from tqcli.datasets.document import Text
 from tqcli.errors import InputError
 
 
@@ -27,10 +24,15 @@ class TokenWindows:
     starts: tuple[int, ...]
     """Index of each window's first text token among its document's tokens."""
     bos: bool
+    text_bytes: tuple[int, ...]
+    """UTF-8 bytes of text under each window's predicted tokens: all but its first, whether BOS or text.
+
+    A character that a window's edge cuts through counts as up to 3 bytes.
+    """
 
     @property
     def sha256(self) -> str:
-        """Hex sha256 of the ids as little-endian int32."""
+        """Hex sha256 of the ids as little-endian int32, row by row."""
         return hashlib.sha256(self.ids.astype("<i4").tobytes()).hexdigest()
 
 
@@ -38,56 +40,68 @@ def token_windows(text: Text, tokenizer: Any, tokens: int, windows: int, seed: i
     """Draws `windows` windows of `tokens` tokens without replacement.
 
     Each document is tokenised whole, without special tokens, and cut into consecutive windows; what is left at its end
-    is not used. Where the tokenizer begins an encoded text with BOS, each window does too, and that counts as one of
-    its tokens. The first n windows of a longer draw with the same seed are the shorter draw. Raises `InputError` for a
-    text with too few windows.
+    is not used. Where the tokenizer itself begins an encoded text with BOS, each window begins with it too, and it
+    counts as one of the window's tokens. The order is `numpy.random.default_rng(seed).permutation` of all windows, so
+    the first n windows of a longer draw with the same seed are the shorter draw.
+
+    `tokenizer` is a Hugging Face tokenizer or mlx-lm's wrapper of one. Raises `InputError` for `tokens` under 2,
+    `windows` under 1, a negative `seed` and a text with too few windows.
     """
-    if tokens < 1 or windows < 1 or seed < 0:
-        name, value = next((n, v) for n, v in (("tokens", tokens), ("windows", windows), ("seed", seed)) if v < 1)
-        raise InputError(f"--{name} must be {'0' if name == 'seed' else '1'} or more, not {value}")
+    for name, value, least in (("tokens", tokens, 2), ("windows", windows, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"--{name} must be {least} or more, not {value}")
     bos = _begins_with_bos(tokenizer)
     body = tokens - bos
-    if body < 1:
-        raise InputError(f"--tokens {tokens} leaves no room for text beside the BOS token; use 2 or more")
-    candidates, longest = [], 0
-    with _quiet_tokenizer():
-        encoded = [np.array(tokenizer.encode(d.text, add_special_tokens=False), dtype=np.int32) for d in text.documents]
-    for index, ids in enumerate(encoded):
-        longest = max(longest, len(ids))
-        candidates += [(index, start) for start in range(0, len(ids) - body + 1, body)]
+    encoded = [_encode(tokenizer, document.text) for document in text.documents]
+    candidates = [(index, start) for index, ids in enumerate(encoded) for start in range(0, len(ids) - body + 1, body)]
+    _check_enough(text, candidates, max(map(len, encoded), default=0) + bos, tokens, windows)
+    drawn = [candidates[i] for i in np.random.default_rng(seed).permutation(len(candidates))[:windows]]
+    ids = np.empty((windows, tokens), dtype=np.int32)
+    if bos:
+        ids[:, 0] = tokenizer.bos_token_id
+    for row, (index, start) in zip(ids, drawn, strict=True):
+        row[int(bos) :] = encoded[index][start : start + body]
+    return TokenWindows(
+        ids=ids,
+        documents=tuple(text.documents[index].name for index, _ in drawn),
+        starts=tuple(start for _, start in drawn),
+        bos=bos,
+        text_bytes=tuple(
+            _bytes_between(tokenizer, encoded[index], start + (not bos), start + body) for index, start in drawn
+        ),
+    )
+
+
+def _encode(tokenizer: Any, text: str) -> NDArray[np.int32]:
+    # Not verbose: a document longer than the model's context is no mistake here, it is cut afterwards.
+    return np.array(tokenizer.encode(text, add_special_tokens=False, verbose=False), dtype=np.int32)
+
+
+def _begins_with_bos(tokenizer: Any) -> bool:
+    """Whether the tokenizer itself puts BOS in front of a text."""
+    bos = tokenizer.bos_token_id
+    return bos is not None and tokenizer.encode("a", add_special_tokens=True)[:1] == [bos]
+
+
+def _check_enough(text: Text, candidates: list[tuple[int, int]], longest: int, tokens: int, windows: int) -> None:
+    """Raises `InputError` if the text has fewer windows than asked; `longest` counts BOS."""
     if not candidates:
-        raise InputError(
-            f"{text.spec} is shorter than a window: its longest document has {longest + bos} tokens, "
-            f"a window {tokens}; use --tokens {longest + bos} or a longer text"
-        )
+        shorter = f"use --tokens {longest} or a longer text" if longest > 1 else "use a longer text"
+        which = "it" if len(text.documents) == 1 else f"the longest of its {len(text.documents)} documents"
+        raise InputError(f"{text.spec} is shorter than a window of {tokens} tokens: {which} has {longest}; {shorter}")
     if len(candidates) < windows:
         raise InputError(
             f"{text.spec} has {len(candidates)} windows of {tokens} tokens, not {windows}; "
             f"use --windows {len(candidates)}, fewer --tokens or a longer text"
         )
-    drawn = [candidates[i] for i in np.random.default_rng(seed).permutation(len(candidates))[:windows]]
-    rows = [encoded[index][start : start + body] for index, start in drawn]
-    ids = np.stack(rows)
-    if bos:
-        ids = np.concatenate([np.full((windows, 1), tokenizer.bos_token_id, dtype=np.int32), ids], axis=1)
-    return TokenWindows(ids, tuple(text.documents[i].name for i, _ in drawn), tuple(start for _, start in drawn), bos)
 
 
-def _begins_with_bos(tokenizer: Any) -> bool:
-    """Whether the tokenizer itself puts BOS in front of a text."""
-    if tokenizer.bos_token_id is None:
-        return False
-    encoded = tokenizer.encode("a", add_special_tokens=True)
-    return bool(encoded) and encoded[0] == tokenizer.bos_token_id
+def _bytes_between(tokenizer: Any, ids: NDArray[np.int32], start: int, stop: int) -> int:
+    """UTF-8 bytes of tokens start to stop of a document."""
+    # Decoded with the token before, because some tokenizers drop the space in front of what they decode.
+    before = ids[max(start - 1, 0) : start].tolist()
+    return _decoded_bytes(tokenizer, before + ids[start:stop].tolist()) - _decoded_bytes(tokenizer, before)
 
 
-@contextmanager
-def _quiet_tokenizer() -> Iterator[None]:
-    """Silences transformers' warning that a document is longer than the model's context: it is cut afterwards."""
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _decoded_bytes(tokenizer: Any, ids: list[int]) -> int:
+    return len(tokenizer.decode(ids, clean_up_tokenization_spaces=False).encode())

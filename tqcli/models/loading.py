@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from tqcli.errors import InputError
-from tqcli.models.cached import recorded_sha256
+from tqcli.models.cached import origin, recorded_sha256
 from tqcli.models.fetching import fetch
 from tqcli.models.source import ModelSource, resolve
 from tqcli.storage import read_json, sha256_bytes, sha256_file
@@ -29,8 +29,6 @@ _TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json")
-# What mlx-lm, transformers and safetensors raise on a folder that is not what it seems.
-_REFUSALS = (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OSError, ImportError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,11 @@ def _check(path: Path) -> tuple[dict[str, Any], list[Path]]:
     if not weights:
         raise InputError(f"{path} holds no model*.safetensors: its weights are missing; copy the whole model there")
     index = path / "model.safetensors.index.json"
-    named = set(read_json(index).get("weight_map", {}).values()) if index.is_file() else set()
-    if missing := sorted(named - {file.name for file in weights}):
+    listed = read_json(index) if index.is_file() else {}
+    weight_map = listed.get("weight_map", {}) if isinstance(listed, dict) else None
+    if not isinstance(weight_map, dict):
+        raise InputError(f"{index} is broken: it lists no weights; copy the whole model there")
+    if missing := sorted(set(weight_map.values()) - {file.name for file in weights}):
         raise InputError(f"{path} lacks {missing[0]}, which {index.name} lists; copy the whole model there")
     if not any((path / file).is_file() for file in _VOCABULARIES):
         raise InputError(f"{path} holds no tokenizer.json: its tokenizer is missing; copy the whole model there")
@@ -119,17 +120,21 @@ def _load(name: str, path: Path, dtype: str) -> tuple[Any, Any]:
         tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id"))
         model.set_dtype(getattr(mx, dtype))
         mx.eval(model.parameters())
-    except _REFUSALS as e:
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[0][:160].rstrip(".: ")
-        if isinstance(e, KeyError):
-            reason = f"config.json lacks {reason}"
-        raise InputError(f"can't load the model {name}: {reason}; name another folder, or smollm2-135m") from e
+    except Exception as e:  # the tokenizers library raises nothing narrower
+        raise InputError(f"can't load the model {name}: {_reason(e)}; name another folder, or smollm2-135m") from e
     return model, tokenizer
 
 
-def _revision(source: ModelSource, path: Path) -> str | None:
-    from tqcli.models.cached import origin
+def _reason(error: BaseException) -> str:
+    """The first line of an error; of its cause where that line only leads to it."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if text.endswith(":") and error.__cause__ is not None:
+        return _reason(error.__cause__)
+    text = text[:160].rstrip(".: ")
+    return f"config.json lacks {text}" if isinstance(error, KeyError) else text
 
+
+def _revision(source: ModelSource, path: Path) -> str | None:
     if source.kind == "hub":
         return path.name
     made_from = origin(path) if source.kind in ("packaged", "gguf") else None

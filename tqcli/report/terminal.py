@@ -44,14 +44,22 @@ def print_distortion(result: Result) -> None:
         table.add_row(label, *cells)
     _print(table)
     summary = _table(
-        "codec", "tensor", *_BITS, "relative MSE", "95 % interval", "theory", "cosine", "SNR dB", "worst", "ratio"
+        "codec",
+        "tensor",
+        "center",
+        *_BITS,
+        "relative MSE",
+        "95 % interval",
+        "theory",
+        "cosine",
+        "SNR dB",
+        "worst",
+        "ratio",
     )
     by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
     for codec in by_bytes:
-        for tensor in ("keys", "values"):
-            summary.add_row(
-                codec.codec if tensor == "keys" else "", tensor, *_distortion_cells(codec.by_tensor[tensor])
-            )
+        for tensor in codec.by_tensor:
+            summary.add_row(codec.codec, tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor]))
     _print(summary)
     print("Effective bits count every byte of the live buffers but what all layers share. Theory: the codec's own")
     print("expectation, scaled by the energy left after centring. Intervals: bootstrap over windows.")

@@ -1,0 +1,128 @@
+"""Which codec goes where: by tensor, by layer, by token, and what is said where that can't be."""
+
+from pathlib import Path
+
+import pytest
+from small_captures import write_capture
+
+from tqcli.capture.store import open_capture
+from tqcli.codecs.spec import parse_codec
+from tqcli.compression.manifest import load_encoded_manifest
+from tqcli.compression.plan import CompressionPlan, parse_layer_bits
+from tqcli.compression.tensor import Segments
+from tqcli.errors import InputError
+from tqcli.evaluation.compress import compress
+from tqcli.evaluation.distortion import evaluate_distortion
+from tqcli.evaluation.memory import evaluate_memory
+
+
+def test_layers_with_other_bits_are_coded_with_them(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", layers=3))
+    plan = CompressionPlan(parse_codec("turboquant-mse@3/2"), parse_layer_bits("0:8,2:5/4"))
+    result = compress(capture, plan, tmp_path / "e")
+    bits = {(row.layer, row.tensor): row.metrics["bits_nominal"].value for row in result.codecs[0].layers}
+    assert [bits[layer, "keys"] for layer in range(3)] == [8, 3, 5]
+    assert [bits[layer, "values"] for layer in range(3)] == [8, 2, 4]
+    manifest = load_encoded_manifest(tmp_path / "e")
+    assert manifest.layers[2].keys.startswith("turboquant-mse@5,")
+    assert manifest.layers[2].values.startswith("turboquant-mse@4,")
+
+
+def test_more_bits_are_less_error_and_more_bytes(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", shift=0.0))
+    plans = [CompressionPlan(parse_codec(f"turboquant-mse@{bits}")) for bits in range(1, 9)]
+    totals = [codec.total for codec in evaluate_distortion(capture, plans).codecs]
+    errors = [t["relative_mse"].value or 0 for t in totals]
+    sizes = [t["bytes_resident"].value or 0 for t in totals]
+    assert errors == sorted(errors, reverse=True)
+    assert sizes == sorted(sizes)
+    for total in totals:
+        theory = total["relative_mse_theory"].value
+        assert total["relative_mse"].value == pytest.approx(theory, rel=0.05)
+
+
+def test_a_head_dim_that_affine_can_not_group_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", head_dim=64, value_head_dim=80))
+    result = compress(capture, CompressionPlan(parse_codec("affine@4")), tmp_path / "e").codecs[0]
+    assert {(s.layer, s.tensor) for s in result.skipped} == {(0, "values"), (1, "values")}
+    assert all("80" in s.reason and "64" in s.reason for s in result.skipped)
+    assert {row.tensor for row in result.layers} == {"keys"}
+    # What is skipped is kept in 16 bits, and counted.
+    assert result.by_tensor["values"]["bits_effective"].value == pytest.approx(16, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("codec", "sizes", "says"),
+    [
+        ("affine@4", {"head_dim": 80}, "head_dim 80 is not a multiple"),
+        ("turboquant-mse@4", {"tokens": 40, "value_head_dim": 64}, None),
+        ("turboquant-mse@4,center=mean", {"tokens": 40}, "windows of 40 tokens leave none"),
+    ],
+)
+def test_a_run_that_compresses_nothing_fails(
+    tmp_path: Path, codec: str, sizes: dict[str, int], says: str | None
+) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", **sizes))  # type: ignore[arg-type]
+    plan = CompressionPlan(parse_codec(codec))
+    if says is None:
+        assert evaluate_distortion(capture, [plan]).codecs[0].notes  # keys wait, values are coded, and it is said
+        return
+    with pytest.raises(InputError, match="compressed nothing") as caught:
+        evaluate_distortion(capture, [plan])
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 63, 65])
+def test_odd_window_lengths(tmp_path: Path, tokens: int) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", tokens=tokens, head_dim=80))
+    plan = CompressionPlan(parse_codec("turboquant-mse@3,center=none"), sinks=4 if tokens > 10 else 0)
+    total = compress(capture, plan, tmp_path / "e").codecs[0].total
+    assert 0 < (total["relative_mse"].value or 0) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sinks", "recent", "expected"),
+    [
+        (0, 4, 32, (0, 0, 0)),
+        (3, 4, 32, (3, 0, 0)),
+        (30, 4, 32, (4, 0, 26)),
+        (100, 4, 32, (4, 64, 32)),
+        (5, 0, 0, (0, 5, 0)),
+    ],
+)
+def test_segments(tokens: int, sinks: int, recent: int, expected: tuple[int, int, int]) -> None:
+    assert Segments.split(tokens, sinks, recent) == Segments(*expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("0", "'0'"), ("0:x", "'0:x'"), ("a:4", "'a:4'"), ("0:4/3/2", "'0:4/3/2'"), ("0:4,0:3", "layer 0 twice")],
+)
+def test_layer_bits_that_can_not_be_read(text: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_layer_bits(text)
+    assert says in str(caught.value)
+
+
+def test_layer_bits_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c"))
+    for bits, says in (({7: (4, 4)}, "layer 7; the capture holds layers 0 to 1"), ({0: (9, 9)}, "not 9")):
+        with pytest.raises(InputError) as caught:
+            compress(capture, CompressionPlan(parse_codec("turboquant-mse@4"), bits), tmp_path / "e")
+        assert says in str(caught.value)
+    with pytest.raises(InputError, match="identity, which has no choice of bits"):
+        compress(capture, CompressionPlan(parse_codec("identity"), {0: (4, 4)}), tmp_path / "e")
+    assert not (tmp_path / "e").exists()
+
+
+def test_memory_counts_sinks_and_recent_tokens_at_the_models_dtype(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", tokens=1024, windows=1))
+    plan = CompressionPlan(parse_codec("turboquant-mse@4,center=none"), sinks=4, recent=32)
+    total = evaluate_memory(capture, [plan]).codecs[0].total
+    nominal, elements = total["bytes_nominal"].value, 2 * 2 * 2 * 1024 * 64
+    assert nominal is not None
+    assert 8 * nominal / elements == pytest.approx((36 * 16 + 988 * 4.25) / 1024)
+    assert total["bytes_resident"].value == pytest.approx(nominal, rel=0.001)
+    projected = total["bytes_nominal_131072"].value
+    assert projected is not None
+    assert 8 * projected / (elements * 128) == pytest.approx(4.25, rel=0.01)
