@@ -166,6 +166,8 @@ def test_two_head_dims_and_layers_that_read_anothers_cache() -> None:
         num_kv_shared_layers=2,
         sliding_window=16,
         global_head_dim=32,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=128,
         layer_types=["sliding_attention", "full_attention"] * 2,
     )
     assert [(layer.layer, layer.head_dim, layer.window) for layer in layers] == [(0, 16, 16), (1, 32, None)]
