@@ -105,7 +105,7 @@ def reasons(skipped: list[SkippedLayer]) -> dict[int, str]:
 def test_layers_without_a_rotary_embedding_are_told_from_those_with_one() -> None:
     layers, _ = described("smollm3", no_rope_layer_interval=2)
     assert [layer.rotary is not None for layer in layers] == [True, False, True, False]
-    assert all(layer.notes == [] for layer in layers)
+    assert all(layer.notes == () for layer in layers)
 
 
 def test_a_rotary_embedding_that_a_layer_has_but_does_not_use_is_not_recorded() -> None:
@@ -125,7 +125,7 @@ def test_a_partial_interleaved_rotary_embedding() -> None:
 def test_keys_that_are_normalised_after_the_rotary_embedding_are_noted() -> None:
     layers, _ = described("hunyuan_v1_dense", use_qk_norm=True)
     assert layers[0].rotary is None
-    assert layers[0].notes == ["its cached keys are not the output of its rotary embedding"]
+    assert layers[0].notes == ("its cached keys are not the output of its rotary embedding",)
 
 
 def test_learned_sinks_are_noted() -> None:
@@ -137,7 +137,7 @@ def test_learned_sinks_are_noted() -> None:
         **MIXTURE,
     )
     assert [(layer.kind, layer.window) for layer in layers] == [("sliding", 16), ("full", None)] * 2
-    assert layers[0].notes == ["its softmax counts a learned sink logit a head"]
+    assert layers[0].notes == ("its softmax counts a learned sink logit a head",)
 
 
 def test_linear_attention_layers_are_skipped() -> None:

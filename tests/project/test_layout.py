@@ -18,6 +18,7 @@ LAYERS = {
     "storage": BOTTOM,
     "blas": BOTTOM,
     "progress": BOTTOM,
+    "manifests": BOTTOM,
     "environment": LIBRARIES,
     "datasets": LIBRARIES,
     "models": LIBRARIES,

@@ -84,7 +84,7 @@ def _record(layer: int, seen: LayerCapture) -> LayerRecord:
         window=window,
         rotary=rotary,
         dtype=str(seen.keys.dtype).rpartition(".")[2],
-        notes=notes,
+        notes=tuple(notes),
     )
 
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from tqcli.codecs.context import RotaryParameters
-from tqcli.errors import InputError
-from tqcli.storage import MANIFEST, read_json, write_json
+from tqcli.manifests import FileEntry, Strict, read_manifest
+from tqcli.storage import MANIFEST, write_json
 
 FORMAT = "tq-capture"
-VERSION = 1
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModelRecord(_Strict):
+class ModelRecord(Strict):
     """The model that a capture was taken from. Hashes are hex sha256."""
 
     name: str
@@ -35,7 +28,7 @@ class ModelRecord(_Strict):
     """dtype that the model ran in here."""
 
 
-class DatasetRecord(_Strict):
+class DatasetRecord(Strict):
     """The text that a capture was taken on. Hashes are hex sha256."""
 
     spec: str
@@ -48,7 +41,7 @@ class DatasetRecord(_Strict):
     bos: bool
 
 
-class LayerRecord(_Strict):
+class LayerRecord(Strict):
     """One layer that was captured."""
 
     layer: int
@@ -62,23 +55,20 @@ class LayerRecord(_Strict):
     rotary: RotaryParameters | None
     dtype: str
     """dtype of keys and values as cached, and of the shards."""
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     """What the fields above can't say of how the layer attends."""
 
 
-class SkippedLayer(_Strict):
+class SkippedLayer(Strict):
     """A layer that holds nothing to capture, and why."""
 
     layer: int
     reason: str
 
 
-class ShardRecord(_Strict):
+class ShardRecord(FileEntry):
     """One completed window: a safetensors file with its size in bytes and hex sha256."""
 
-    file: str
-    bytes: int
-    sha256: str
     window: int
     document: str
     start: int
@@ -86,7 +76,7 @@ class ShardRecord(_Strict):
     token_ids: list[int]
 
 
-class CaptureManifest(_Strict):
+class CaptureManifest(Strict):
     """`manifest.json` of a capture. It holds no times, so that the same run gives the same bytes."""
 
     format: Literal["tq-capture"] = "tq-capture"
@@ -121,24 +111,4 @@ class CaptureManifest(_Strict):
 
 def load_manifest(folder: Path) -> CaptureManifest:
     """Reads and validates the manifest of a capture folder. Raises `InputError` in one line if it is not one."""
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; name a capture, or make one with: tq capture --out {folder}")
-    if not path.is_file():
-        raise InputError(f"{folder} holds no {MANIFEST}: not a capture; make one with: tq capture --out DIR")
-    document = read_json(path)
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise InputError(
-            f"{folder} is not a capture ({MANIFEST} says format {found!r}); name a folder that tq capture wrote"
-        )
-    if document.get("version") != VERSION:
-        raise InputError(
-            f"{path} has version {document.get('version')!r}, this tq reads version {VERSION}: capture anew"
-        )
-    try:
-        return CaptureManifest.model_validate(document)
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is broken at {where}: {first['msg']}; capture anew") from e
+    return read_manifest(folder, CaptureManifest, "a capture", "tq capture")

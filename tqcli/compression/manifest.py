@@ -6,27 +6,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from tqcli.capture.manifest import DatasetRecord, LayerRecord, ModelRecord, SkippedLayer
 from tqcli.codecs.context import LayerContext, RotaryParameters, Tensor
-from tqcli.errors import InputError
-from tqcli.storage import MANIFEST, read_json, write_json
-
-FORMAT = "tq-encoded"
-VERSION = 1
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FileEntry(_Strict):
-    """A file of the folder, with its size in bytes and hex sha256."""
-
-    file: str
-    bytes: int
-    sha256: str
+from tqcli.manifests import FileEntry, Strict, read_manifest
+from tqcli.storage import MANIFEST, write_json
 
 
 class EncodedShard(FileEntry):
@@ -37,7 +20,7 @@ class EncodedShard(FileEntry):
     start: int
 
 
-class EncodedLayer(_Strict):
+class EncodedLayer(Strict):
     """One layer: its shape, and the codec of its keys and of its values with every option."""
 
     layer: int
@@ -51,14 +34,14 @@ class EncodedLayer(_Strict):
     rotary: int | None
     """Index in the manifest's `rotary`: most models have one for all layers."""
     dtype: str
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     keys: str
     values: str
     skipped: dict[Literal["keys", "values"], str]
     """Tensors that stayed uncompressed, with the reason."""
 
 
-class EncodedManifest(_Strict):
+class EncodedManifest(Strict):
     """`manifest.json` of an encoded folder, written last."""
 
     format: Literal["tq-encoded"] = "tq-encoded"
@@ -104,20 +87,4 @@ class EncodedManifest(_Strict):
 
 def load_encoded_manifest(folder: Path) -> EncodedManifest:
     """Reads and validates the manifest of an encoded folder. Raises `InputError` in one line if it is not one."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise InputError(f"{folder} holds no {MANIFEST}: not an encoded folder; make one with: tq compress")
-    document = read_json(path)
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
-        raise InputError(
-            f"{folder} is not an encoded folder ({MANIFEST} says format {found!r}); name one of tq compress"
-        )
-    if document.get("version") != VERSION:
-        raise InputError(f"{path} has version {document.get('version')!r}, this tq reads {VERSION}: compress anew")
-    try:
-        return EncodedManifest.model_validate(document)
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is broken at {where}: {first['msg']}; compress anew") from e
+    return read_manifest(folder, EncodedManifest, "an encoded folder", "tq compress")

@@ -13,10 +13,11 @@ from tqcli.capture.store import Capture, Window
 from tqcli.codecs.base import Encoded, to_cache_dtype
 from tqcli.codecs.context import LayerContext, RotaryParameters, Tensor
 from tqcli.codecs.describe import describe, rebuild
-from tqcli.compression.manifest import EncodedLayer, EncodedManifest, EncodedShard, FileEntry
+from tqcli.compression.manifest import EncodedLayer, EncodedManifest, EncodedShard
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import RECENT, SINKS, EncodedTensor, Segments, decode_tensor
 from tqcli.errors import InputError
+from tqcli.manifests import FileEntry
 from tqcli.storage import MANIFEST, FileRecord, make_folder, read_shard, write_shard
 from tqcli.version import __version__
 

@@ -120,7 +120,7 @@ def _load(name: str, path: Path, dtype: str) -> tuple[Any, Any]:
         tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id"))
         model.set_dtype(getattr(mx, dtype))
         mx.eval(model.parameters())
-    except Exception as e:  # the tokenizers library raises nothing narrower
+    except (Exception, SystemExit) as e:  # tokenizers raises nothing narrower; one architecture of mlx-lm exits
         raise InputError(f"can't load the model {name}: {_reason(e)}; name another folder, or smollm2-135m") from e
     return model, tokenizer
 
