@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tqcli.codecs.context import RotaryParameters
 from tqcli.errors import InputError
 from tqcli.storage import MANIFEST, read_json
 
@@ -17,6 +19,9 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Count = Annotated[int, Field(ge=1, le=1 << 24)]
+"""How many of something a cache has: more than 16 million are a damaged manifest."""
+Dtype = Literal["float32", "float16", "bfloat16"]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 """A name inside the manifest's own folder: a manifest can't point elsewhere."""
 
@@ -27,6 +32,24 @@ class FileEntry(Strict):
     file: FileName
     bytes: int
     sha256: str
+
+
+def check_series(windows: list[int], layers: list[int]) -> None:
+    """Raises `ValueError` unless windows count up from 0 and each layer is there once."""
+    if windows != list(range(len(windows))):
+        raise ValueError(f"the shards are of windows {windows[:8]}, not 0, 1, 2, ...")
+    if len(set(layers)) != len(layers) or any(layer < 0 for layer in layers):
+        raise ValueError("a layer is listed twice, or has a negative number")
+
+
+def check_rotary(rotary: RotaryParameters | None, head_dim: int) -> None:
+    """Raises `ValueError` for frequencies that aren't finite, or turn more channels than there are."""
+    if rotary is None:
+        return
+    if rotary.dims > head_dim:
+        raise ValueError(f"{len(rotary.frequencies)} rotary frequencies are too many for a head_dim of {head_dim}")
+    if not all(map(isfinite, rotary.frequencies)):
+        raise ValueError("a rotary frequency is not a finite number")
 
 
 Manifest = TypeVar("Manifest", bound=Strict)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -53,6 +56,39 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def plain_path(path: Path) -> Path:
+    """The path without `..`: a check of one whose middle doesn't exist yet would look at another place than a write."""
+    return Path(os.path.normpath(path))
+
+
+@contextmanager
+def staged_folder(out: Path) -> Iterator[Path]:
+    """A new folder beside `out` to fill, which takes its place, and that of what was there, when the block ends well.
+
+    If it doesn't, `out` is as it was. Raises `InputError` where the folder can't be made or moved.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out = out.resolve()
+        work = Path(tempfile.mkdtemp(prefix=f".{out.name[:80]}-", dir=out.parent))
+        work.chmod(out.parent.stat().st_mode & 0o777)
+    except OSError as e:
+        raise InputError(f"can't write beside {out}: {e.strerror}; choose another folder with --out") from e
+    try:
+        yield work
+        old = work.with_name(f"{work.name}-old")
+        try:
+            if out.exists():
+                out.rename(old)
+            work.rename(out)
+        except OSError as e:
+            raise InputError(f"can't replace {out}: {e.strerror}; choose another folder with --out") from e
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
 def write_shard(folder: Path, name: str, arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> FileRecord:
     """Writes `arrays` to `folder/name` (a .safetensors name) under a temporary name, syncs, renames and hashes it.
 
@@ -92,6 +128,8 @@ def read_json(path: Path) -> Any:
         raise InputError(f"can't read {path}: {e}") from e
     except json.JSONDecodeError as e:
         raise InputError(f"{path} is not valid JSON (line {e.lineno}): {e.msg}") from e
+    except (ValueError, RecursionError) as e:  # numbers of thousands of digits, thousands of brackets
+        raise InputError(f"{path} is not a manifest: {e}") from e
 
 
 def verify(folder: Path, record: FileRecord) -> None:

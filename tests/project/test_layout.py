@@ -18,7 +18,7 @@ LAYERS = {
     "storage": BOTTOM,
     "blas": BOTTOM,
     "progress": BOTTOM,
-    "manifests": BOTTOM,
+    "manifests": CODECS,
     "environment": LIBRARIES,
     "datasets": LIBRARIES,
     "models": LIBRARIES,

@@ -33,6 +33,12 @@ def check_out(out: Path, overwrite: bool, resume: bool = False) -> None:
     if not (out / MANIFEST).is_file():
         if others:
             raise InputError(f"{out} holds other files ({others[0]}); choose another folder with --out")
+        whole = sorted(path.name for path in out.iterdir() if path.name.startswith("window-"))
+        if whole and not (overwrite or resume):
+            raise InputError(
+                f"{out} holds {whole[0]} without a manifest; replace it with --overwrite, "
+                "or choose another folder with --out"
+            )
         return
     if overwrite:
         if _format(out) != FORMAT and (_format(out) is not None or others):

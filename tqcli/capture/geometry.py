@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -13,6 +13,7 @@ from tqcli.capture.rotary import probe_rotary
 from tqcli.capture.window import LayerCapture, WindowCapture
 from tqcli.codecs.context import RotaryParameters
 from tqcli.errors import InputError
+from tqcli.manifests import Dtype
 
 
 def describe_layers(
@@ -83,7 +84,7 @@ def _record(layer: int, seen: LayerCapture) -> LayerRecord:
         scale=seen.scale,
         window=window,
         rotary=rotary,
-        dtype=str(seen.keys.dtype).rpartition(".")[2],
+        dtype=cast(Dtype, str(seen.keys.dtype).rpartition(".")[2]),
         notes=tuple(notes),
     )
 

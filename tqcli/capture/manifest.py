@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from pydantic import FiniteFloat, model_validator
+
 from tqcli.codecs.context import RotaryParameters
-from tqcli.manifests import FileEntry, Strict, read_manifest
+from tqcli.manifests import Count, Dtype, FileEntry, Strict, check_rotary, check_series, read_manifest
 from tqcli.storage import MANIFEST, write_json
 
 FORMAT = "tq-capture"
@@ -22,9 +24,9 @@ class ModelRecord(Strict):
     config_sha256: str
     tokenizer_sha256: str
     weights_sha256: str
-    stored_dtype: str
+    stored_dtype: Dtype
     """dtype of the weights on disk, for example "float16": what a cache of this model would normally hold."""
-    compute_dtype: str
+    compute_dtype: Dtype
     """dtype that the model ran in here."""
 
 
@@ -35,8 +37,8 @@ class DatasetRecord(Strict):
     text_sha256: str
     tokens_sha256: str
     """Of the little-endian int32 token ids of all windows, in order."""
-    windows: int
-    tokens: int
+    windows: Count
+    tokens: Count
     seed: int
     bos: bool
 
@@ -46,14 +48,14 @@ class LayerRecord(Strict):
 
     layer: int
     kind: Literal["full", "sliding"]
-    n_q_heads: int
-    n_kv_heads: int
-    head_dim: int
-    value_head_dim: int
-    scale: float
-    window: int | None
+    n_q_heads: Count
+    n_kv_heads: Count
+    head_dim: Count
+    value_head_dim: Count
+    scale: FiniteFloat
+    window: Count | None
     rotary: RotaryParameters | None
-    dtype: str
+    dtype: Dtype
     """dtype of keys and values as cached, and of the shards."""
     notes: tuple[str, ...] = ()
     """What the fields above can't say of how the layer attends."""
@@ -98,6 +100,13 @@ class CaptureManifest(Strict):
     layers: list[LayerRecord]
     skipped: list[SkippedLayer]
     shards: list[ShardRecord]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CaptureManifest:
+        check_series([shard.window for shard in self.shards], [record.layer for record in self.layers])
+        for record in self.layers:
+            check_rotary(record.rotary, record.head_dim)
+        return self
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -18,12 +18,11 @@ from tqcli.capture.window import WindowCapture, capture_window, sample_positions
 from tqcli.datasets import Text, TokenWindows, token_windows
 from tqcli.environment import device_name
 from tqcli.errors import InputError
+from tqcli.manifests import Dtype
 from tqcli.models import LoadedModel
 from tqcli.progress import progress
-from tqcli.storage import make_folder, write_shard
+from tqcli.storage import make_folder, plain_path, write_shard
 from tqcli.version import __version__
-
-__all__ = ["CHUNK", "capture", "prepare"]
 
 CHUNK = 256
 """Tokens a prefill step."""
@@ -53,6 +52,7 @@ def capture(
     that of an uninterrupted run. Raises `InputError` if `out` holds something else or can't be written, if `resume`
     finds a capture that was made with other settings, and for a model of which nothing can be captured.
     """
+    out = plain_path(out)
     asked = _check(loaded.model, layers, queries, chunk)
     drawn = token_windows(text, loaded.tokenizer, tokens, windows, seed)
     found = prepare(out, overwrite, resume)
@@ -153,8 +153,8 @@ def _begin(
             config_sha256=loaded.config_sha256,
             tokenizer_sha256=loaded.tokenizer_sha256,
             weights_sha256=loaded.weights_sha256,
-            stored_dtype=loaded.stored_dtype,
-            compute_dtype=loaded.compute_dtype,
+            stored_dtype=cast(Dtype, loaded.stored_dtype),
+            compute_dtype=cast(Dtype, loaded.compute_dtype),
         ),
         dataset=DatasetRecord(
             spec=text.spec,

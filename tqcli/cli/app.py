@@ -59,6 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        sys.stdout.flush()
     except TqError as e:
         if os.environ.get("TQ_DEBUG"):
             raise
@@ -69,6 +70,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of stdout went away, as `head` does. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as e:
+        if os.environ.get("TQ_DEBUG"):
+            raise
+        return _fail(f"can't use {e.filename or 'the output'}: {e.strerror or e}", 2)
     except SystemExit as e:
         # Typer and rich make that an exit with 1, which is a failed gate's code.
         if isinstance(e.__context__, BrokenPipeError):

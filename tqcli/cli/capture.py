@@ -55,13 +55,14 @@ def capture(
     from tqcli.datasets import load_text
     from tqcli.models import load
     from tqcli.models.packaged import DEFAULT_MODEL
+    from tqcli.storage import plain_path
 
     if model is None:
         say(f"no MODEL was named; using {DEFAULT_MODEL}")
     if dataset is None:
         say("no --dataset was named; using sample")
     name, spec = model or DEFAULT_MODEL, dataset or "sample"
-    folder = out or Path("captures") / f"{_short(name)}-{_short(spec)}"
+    folder = plain_path(out or Path("captures") / f"{_short(name)}-{_short(spec)}")
     wanted = None if layers is None else parse_layers(layers)
     # Before anything that takes long.
     check_out(folder, overwrite, resume)

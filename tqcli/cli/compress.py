@@ -19,6 +19,7 @@ from tqcli.cli.arguments import (
     codec_of,
     say,
 )
+from tqcli.errors import InputError
 
 
 def compress(
@@ -46,7 +47,7 @@ def compress(
 
     Example: tq compress --algo turboquant-mse --bits 4 --value-bits 2 --option scale=unbiased
     """
-    from tqcli.codecs.spec import CodecPair
+    from tqcli.codecs.spec import CodecPair, parse_codec
     from tqcli.compression.plan import CompressionPlan, parse_layer_bits
     from tqcli.evaluation.compress import compress as run
     from tqcli.report.terminal import print_compress
@@ -55,13 +56,14 @@ def compress(
         say("no --bits was named; using 4")
         bits = 4
     options = [*(option or []), *([] if seed is None else [f"seed={seed}"])]
-    keys = codec_of(algo, bits, options)
-    pair = keys
+    pair = codec_of(algo, bits, options)
     if value_algo is not None:
-        own = None if value_algo.partition("@")[1] else (value_bits if value_bits is not None else keys.values.bits)
-        pair = CodecPair(keys.keys, codec_of(value_algo, own, None).values)
+        own = value_bits if "@" in value_algo or value_bits is not None else pair.values.bits
+        pair = CodecPair(pair.keys, codec_of(value_algo, own, None).values)
     elif value_bits is not None:
-        pair = codec_of(f"{keys.keys.name}@{keys.keys.bits}/{value_bits}", None, options)
+        if pair.keys != pair.values:
+            raise InputError(f"--algo {algo} names the values' bits already; leave out --value-bits {value_bits}")
+        pair = parse_codec(str(CodecPair(pair.keys, pair.values.with_bits(value_bits))))
     plan = CompressionPlan(pair, parse_layer_bits(layer_bits), sinks, recent)
     source = chosen_capture(capture)
     folder = out or Path("encoded") / f"{source.folder.resolve().name}-{_file_name(str(pair))}"

@@ -23,7 +23,7 @@ def rotation_used(kind: RotationKind, head_dim: int) -> RotationKind:
 
 def has_hadamard(head_dim: int) -> bool:
     """Whether `mx.hadamard_transform` is right for this size: m * 2**k, m = 1, 12, 20, 28; it fails for others."""
-    odd = head_dim
+    odd = max(head_dim, 1)
     while odd % 2 == 0:
         odd //= 2
     return odd == 1 or (odd in (3, 5, 7) and head_dim % (4 * odd) == 0)

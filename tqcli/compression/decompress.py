@@ -7,13 +7,13 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from tqcli.capture.folder import check_out
 from tqcli.capture.manifest import CaptureManifest, ShardRecord
-from tqcli.capture.run import prepare
-from tqcli.compression.manifest import load_encoded_manifest
+from tqcli.compression.manifest import EncodedManifest, load_encoded_manifest
 from tqcli.compression.store import decoded_windows
 from tqcli.environment import device_name
 from tqcli.progress import progress
-from tqcli.storage import make_folder, write_shard
+from tqcli.storage import plain_path, staged_folder, write_shard
 from tqcli.version import __version__
 
 
@@ -22,9 +22,13 @@ def decompress(encoded: Path, out: Path, *, overwrite: bool = False) -> CaptureM
 
     Raises `InputError` for a damaged folder, or an `out` that can't be written.
     """
-    source = load_encoded_manifest(encoded)
-    prepare(out, overwrite)
-    make_folder(out)
+    source, out = load_encoded_manifest(encoded), plain_path(out)
+    check_out(out, overwrite)
+    with staged_folder(out) as folder:
+        return _decompress(encoded, source, folder)
+
+
+def _decompress(encoded: Path, source: EncodedManifest, out: Path) -> CaptureManifest:
     shards: list[ShardRecord] = []
     with progress(len(source.shards), "decompress", "window") as bar:
         for shard, decoded in decoded_windows(encoded, source):

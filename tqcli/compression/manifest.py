@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Literal
 
+from pydantic import FiniteFloat, NonNegativeInt, model_validator
+
 from tqcli.capture.manifest import DatasetRecord, LayerRecord, ModelRecord, SkippedLayer
 from tqcli.codecs.context import LayerContext, RotaryParameters, Tensor
-from tqcli.manifests import FileEntry, Strict, read_manifest
+from tqcli.manifests import Count, Dtype, FileEntry, Strict, check_rotary, check_series, read_manifest
 from tqcli.storage import MANIFEST, write_json
 
 
@@ -25,15 +27,15 @@ class EncodedLayer(Strict):
 
     layer: int
     kind: Literal["full", "sliding"]
-    n_q_heads: int
-    n_kv_heads: int
-    head_dim: int
-    value_head_dim: int
-    scale: float
-    window: int | None
+    n_q_heads: Count
+    n_kv_heads: Count
+    head_dim: Count
+    value_head_dim: Count
+    scale: FiniteFloat
+    window: Count | None
     rotary: int | None
     """Index in the manifest's `rotary`: most models have one for all layers."""
-    dtype: str
+    dtype: Dtype
     notes: tuple[str, ...] = ()
     keys: str
     values: str
@@ -49,8 +51,8 @@ class EncodedManifest(Strict):
     tq_version: str
     codec: str
     """As the user wrote it."""
-    sinks: int
-    recent: int
+    sinks: NonNegativeInt
+    recent: NonNegativeInt
     model: ModelRecord
     dataset: DatasetRecord
     rotary: list[RotaryParameters]
@@ -59,6 +61,15 @@ class EncodedManifest(Strict):
     shared: FileEntry | None
     """Rotations, codebooks and the like, which all shards use."""
     shards: list[EncodedShard]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EncodedManifest:
+        check_series([shard.window for shard in self.shards], [layer.layer for layer in self.layers])
+        for layer in self.layers:
+            if layer.rotary is not None and not 0 <= layer.rotary < len(self.rotary):
+                raise ValueError(f"layer {layer.layer} names rotary {layer.rotary} of {len(self.rotary)}")
+            check_rotary(None if layer.rotary is None else self.rotary[layer.rotary], layer.head_dim)
+        return self
 
     def save(self, folder: Path) -> None:
         """Writes `manifest.json`, whole and renamed, without indentation: its bytes are counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from tqcli.codecs.context import Tensor
 from tqcli.codecs.spec import CodecPair, CodecSpec
 from tqcli.errors import InputError
 
+_NUMBER = re.compile("[0-9]{1,6}")
 LayerBits = Mapping[int, tuple[int, int]]
 """Bits of keys and of values, by layer."""
 
@@ -66,7 +68,7 @@ def parse_layer_bits(text: str) -> dict[int, tuple[int, int]]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         layer, colon, bits = part.partition(":")
         numbers = bits.split("/")
-        if not colon or not layer.isdigit() or len(numbers) > 2 or not all(n.isdigit() for n in numbers):
+        if not colon or not _NUMBER.fullmatch(layer) or len(numbers) > 2 or not all(map(_NUMBER.fullmatch, numbers)):
             raise InputError(f"{part!r} in --layer-bits is not layer:bits or layer:kbits/vbits, for example 0:4,29:4/8")
         if int(layer) in result:
             raise InputError(f"--layer-bits names layer {layer} twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,19 +19,19 @@ from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import RECENT, SINKS, EncodedTensor, Segments, decode_tensor
 from tqcli.errors import InputError
 from tqcli.manifests import FileEntry
-from tqcli.storage import MANIFEST, FileRecord, make_folder, read_shard, write_shard
+from tqcli.storage import MANIFEST, FileRecord, read_json, read_shard, write_shard
 from tqcli.version import __version__
 
 SHARED = "shared.safetensors"
 _UNCOMPRESSED = "uncompressed"
+_OWN = re.compile(r"manifest\.json|shared\.safetensors|window-\d{5,}\.safetensors")
 
 
 class EncodedWriter:
     """Fills an encoded folder window by window. Nothing counts until `finish` has written the manifest."""
 
-    def __init__(self, capture: Capture, plan: CompressionPlan, out: Path, overwrite: bool) -> None:
-        prepare(out, overwrite)
-        self.capture, self.plan, self.out = capture, plan, make_folder(out)
+    def __init__(self, capture: Capture, plan: CompressionPlan, out: Path) -> None:
+        self.capture, self.plan, self.out = capture, plan, out
         self.shards: list[EncodedShard] = []
         self.shared: dict[str, mx.array] = {}
         self.disk: Counter[tuple[int, str]] = Counter()
@@ -102,7 +103,7 @@ class EncodedWriter:
 
     def bytes_on_disk(self) -> int:
         """Size of every file of the folder."""
-        return sum(path.stat().st_size for path in self.out.iterdir() if is_own(path))
+        return sum(path.stat().st_size for path in self.out.iterdir())
 
 
 def decoded_windows(
@@ -145,35 +146,34 @@ def _decode(
         raise InputError(f"the {tensor} of layer {layer.layer} don't fit their codec: {e}; compress anew") from e
 
 
-def prepare(out: Path, overwrite: bool) -> None:
-    """Makes sure that `out` may be written: absent, empty, or an encoded folder that is to be replaced."""
-    if out.is_file():
+def check_out(out: Path, overwrite: bool) -> None:
+    """Makes sure that `out` may be written: absent, empty, or an encoded folder that is to be replaced.
+
+    Raises `InputError` with the remedy; changes nothing.
+    """
+    if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; choose another folder with --out")
     if not out.is_dir():
         return
-    others = [path.name for path in out.iterdir() if not is_own(path)]
-    taken = (out / MANIFEST).is_file()
-    ours = taken and _is_encoded(out / MANIFEST)
-    if others or (taken and not ours):
-        raise InputError(f"{out} holds something else ({(others or [MANIFEST])[0]}); choose another folder with --out")
-    if taken and not overwrite:
+    ours = (out / MANIFEST).is_file() and _is_encoded(out / MANIFEST)
+    others = sorted(path.name for path in out.iterdir() if not (ours and is_own(path)))
+    if others:
+        raise InputError(f"{out} holds something else ({others[0]}); choose another folder with --out")
+    if ours and not overwrite:
         raise InputError(f"{out} holds an encoded folder; replace it with --overwrite, or choose another --out")
-    for path in out.iterdir():
-        path.unlink()
 
 
 def _is_encoded(path: Path) -> bool:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:  # broken, so it can't be told whose it is
+        document = read_json(path)
+    except InputError:  # broken, so it can't be told whose it is
         return False
     return isinstance(document, dict) and document.get("format") == "tq-encoded"
 
 
 def is_own(path: Path) -> bool:
     """Whether a file is one that an encoded folder has."""
-    name = path.name.removeprefix(".partial-")
-    return name in (MANIFEST, SHARED) or (name.startswith("window-") and name.endswith(".safetensors"))
+    return path.is_file() and _OWN.fullmatch(path.name) is not None
 
 
 def _record(entry: FileEntry) -> FileRecord:

@@ -8,11 +8,12 @@ import mlx.core as mx
 
 from tqcli.capture.store import Capture
 from tqcli.compression.plan import CompressionPlan
-from tqcli.compression.store import EncodedWriter
+from tqcli.compression.store import EncodedWriter, check_out
 from tqcli.evaluation.distortion import capture_result
 from tqcli.evaluation.tally import TENSORS, CodecTally
 from tqcli.progress import progress
 from tqcli.report.schema import Metric, Metrics, Result
+from tqcli.storage import plain_path, staged_folder
 
 
 def compress(capture: Capture, plan: CompressionPlan, out: Path, *, overwrite: bool = False) -> Result:
@@ -20,8 +21,14 @@ def compress(capture: Capture, plan: CompressionPlan, out: Path, *, overwrite: b
 
     Raises `InputError` for a damaged capture, an `out` that can't be written, or a plan that compresses nothing.
     """
+    out = plain_path(out)
+    check_out(out, overwrite)
     tally = CodecTally(capture, plan)
-    writer = EncodedWriter(capture, plan, out, overwrite)
+    with staged_folder(out) as folder:
+        return _compress(capture, plan, tally, EncodedWriter(capture, plan, folder))
+
+
+def _compress(capture: Capture, plan: CompressionPlan, tally: CodecTally, writer: EncodedWriter) -> Result:
     with progress(len(capture.manifest.shards) * len(capture.layers), "compress", "layer") as bar:
         for window in capture.windows():
             for layer in capture.layers:

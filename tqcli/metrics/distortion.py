@@ -54,7 +54,9 @@ def measure_distortion(
     """
     a, b = as_float32(x), as_float32(decoded)
     peak = float(np.max(np.abs(a), initial=0.0))
+    unit = 1.0
     if peak and not 1e-12 < peak < 1e12:  # squares would leave float32's range
+        unit = peak
         a, b = a / np.float32(peak), b / np.float32(peak)
         offset = None if offset is None else offset.astype(mx.float32) / peak
     coded = slice(None) if coded is None else coded
@@ -67,9 +69,9 @@ def measure_distortion(
     relative = np.where(np.isnan(relative), np.inf, relative)
     residual = a[:, coded] if offset is None else a[:, coded] - as_float32(offset)
     return Distortion(
-        errors.sum(axis=1),
-        energies.sum(axis=1),
-        _dot(residual, residual).sum(axis=1),
+        errors.sum(axis=1) * unit**2,
+        energies.sum(axis=1) * unit**2,
+        _dot(residual, residual).sum(axis=1) * unit**2,
         cosines.sum(axis=1),
         relative.max(axis=1, initial=0.0),
         a.shape[1],
