@@ -27,8 +27,9 @@ QUICK := captures/quickstart
 quickstart: setup
 	$(STEP) 'tq capture smollm2-135m --windows 4 --tokens 1024 --out $(QUICK) --resume'
 	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 4 --tokens 1024 --out $(QUICK) --resume
-	$(STEP) 'tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4'
-	@.venv/bin/tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4
+	$(STEP) 'tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4 --codec affine@4,center=rope'
+	@.venv/bin/tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4 --codec affine@4,center=rope
+	$(STEP) 'What the numbers mean: docs/evaluate.md. More to try: README.md (tq is .venv/bin/tq)'
 
 test: lint types
 	$(STEP) 'Tests'
@@ -59,7 +60,7 @@ FIND_EXTRA = extra="$(EXTRA)"; \
 
 .venv/.setup: pyproject.toml | .venv/.made
 	@$(FIND_EXTRA); \
-	echo "== Installing tq and MLX (kind: $$extra): some 500 MB, one to four minutes the first time"; \
+	echo "== Installing tq and MLX (kind: $$extra): some 650 MB, one to four minutes the first time"; \
 	if [ "$$extra" = none ]; then what=.; else what=".[$$extra]"; fi; \
 	$(PIP) install -qq --editable "$$what"
 	@touch $@

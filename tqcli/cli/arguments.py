@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tqcli.codecs.spec import CodecPair
 
 CaptureArgument = Annotated[
-    Path | None, typer.Argument(metavar="[CAPTURE]", help="A folder that tq capture wrote. Default: the newest one.")
+    Path | None, typer.Argument(metavar="CAPTURE", help="A folder that tq capture wrote. Default: the newest one.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 AlgoOption = Annotated[str | None, typer.Option("--algo", help="Codec, short for --codec ALGO@BITS.")]

@@ -20,7 +20,7 @@ def capture(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
+            metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
         ),
     ] = None,
     dataset: Annotated[
@@ -70,6 +70,9 @@ def capture(
     loaded = load(name, dtype)
     if loaded.compute_dtype == "float32" and (warning := blas.warning()):
         say(warning)
+    context = loaded.config.get("max_position_embeddings")
+    if isinstance(context, int) and tokens > context:
+        say(f"windows of {tokens} tokens are longer than the {context} that {name} was made for")
     done = 0
 
     def count(tokens: int) -> None:
@@ -105,8 +108,9 @@ def _summarise(manifest: CaptureManifest, folder: Path, done: int, seconds: floa
     dataset = manifest.dataset
     size = sum(shard.bytes for shard in manifest.shards)
     rate = f", {done / seconds:.0f} tokens/s" if done else ", captured before"
+    count = "1 window" if dataset.windows == 1 else f"{dataset.windows} windows"
     print(
-        f"captured {dataset.windows} windows of {dataset.tokens} tokens of {dataset.spec} from {manifest.model.name}: "
+        f"captured {count} of {dataset.tokens} tokens of {dataset.spec} from {manifest.model.name}: "
         f"{size / 1e6:.1f} MB{rate}"
     )
     shapes: dict[str, list[int]] = {}

@@ -123,9 +123,8 @@ def _arguments(cls: type[Codec], bits: int | None, options: Mapping[str, str]) -
     arguments: dict[str, Any] = {}
     if cls.bits_allowed:
         if bits is None:
-            raise InputError(
-                f"{cls.name} needs a number of bits; write {cls.name}@{cls.bits_allowed[len(cls.bits_allowed) // 2]}"
-            )
+            example = 4 if 4 in cls.bits_allowed else cls.bits_allowed[0]
+            raise InputError(f"{cls.name} needs a number of bits; write {cls.name}@{example}, or --bits {example}")
         arguments["bits"] = bits
     elif bits is not None:
         raise InputError(f"{cls.name} has no choice of bits; write {cls.name} instead of {cls.name}@{bits}")

@@ -45,7 +45,7 @@ def capture_result(kind: str, capture: Capture, plans: Sequence[CompressionPlan]
             "capture": str(capture.folder),
             "model": manifest.model.model_dump(),
             "dataset": manifest.dataset.model_dump(),
-            "settings": {"sinks": plans[0].sinks, "recent": plans[0].recent},
+            "settings": {"sinks": plans[0].sinks, "recent": plans[0].recent, "decoded_from": manifest.decoded_from},
             "codecs": list(codecs),
             "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],
         }

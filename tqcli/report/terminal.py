@@ -61,8 +61,9 @@ def print_distortion(result: Result) -> None:
         for tensor in codec.by_tensor:
             summary.add_row(codec.codec, tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor]))
     _print(summary)
-    print("Effective bits count every byte of the live buffers but what all layers share. Theory: the codec's own")
-    print("expectation, scaled by the energy left after centring. Intervals: bootstrap over windows.")
+    print("Effective bits: all bytes of a tensor's live buffers. Theory: the codec's own expectation, scaled by the")
+    print("energy left after centring. Worst: the largest error of one vector, relative to that vector.")
+    print("Intervals: bootstrap over windows.")
     _print_remarks(result)
 
 
@@ -120,11 +121,21 @@ _ERROR = ("relative MSE", "theory")
 
 def _print_basis(result: Result) -> None:
     model, data, settings = result.model, result.dataset, result.settings
+    if settings.get("decoded_from"):
+        print(
+            f"These vectors were decoded from {settings['decoded_from']}: errors below are on top of that codec's own."
+        )
     print(
         f"{model['name']} ({model['model_type']}, run in {model['compute_dtype']}) on {data['spec']}: "
         f"{data['windows']} windows of {data['tokens']} tokens; {settings['sinks']} sinks, {settings['recent']} recent "
         f"tokens uncompressed; {result.environment.device}"
     )
+
+
+def _error(metrics: Metrics, name: str) -> str:
+    """An error with five decimals, or two digits where those would be zeros."""
+    value = metrics[name].value if name in metrics else None
+    return _DASH if value is None else f"{value:.5f}" if value == 0 or value >= 1e-4 else f"{value:.1e}"
 
 
 def _print_remarks(result: Result) -> None:
@@ -147,8 +158,8 @@ def _by_reason(codec: CodecResult) -> dict[str, str]:
 def _compress_cells(metrics: Metrics) -> list[str]:
     return [
         *_bits(metrics),
-        _number(metrics, "relative_mse", ".5f"),
-        _number(metrics, "relative_mse_theory", ".5f"),
+        _error(metrics, "relative_mse"),
+        _error(metrics, "relative_mse_theory"),
         *(_size(metrics, name) for name in ("bytes_disk", "bytes_resident", "bytes_fp16")),
         _number(metrics, "ratio", ".2f"),
     ]
@@ -158,12 +169,12 @@ def _distortion_cells(metrics: Metrics) -> list[str]:
     mse = metrics.get("relative_mse")
     interval = _DASH
     if mse is not None and mse.ci_low is not None and mse.ci_high is not None:
-        interval = f"{mse.ci_low:.5f} - {mse.ci_high:.5f}"
+        interval = " - ".join(f"{v:.5f}" if v >= 1e-4 else f"{v:.1e}" for v in (mse.ci_low, mse.ci_high))
     return [
         *_bits(metrics),
-        _number(metrics, "relative_mse", ".5f"),
+        _error(metrics, "relative_mse"),
         interval,
-        _number(metrics, "relative_mse_theory", ".5f"),
+        _error(metrics, "relative_mse_theory"),
         _number(metrics, "cosine", ".4f"),
         _number(metrics, "snr_db", ".1f"),
         _number(metrics, "worst_vector", ".3f"),
@@ -172,11 +183,11 @@ def _distortion_cells(metrics: Metrics) -> list[str]:
 
 
 def _bits(metrics: Metrics) -> list[str]:
-    return [_number(metrics, "bits_nominal", "g"), _number(metrics, "bits_effective", ".3f")]
+    return [_number(metrics, "bits_nominal", ".4g"), _number(metrics, "bits_effective", ".3f")]
 
 
 def _mse(row: LayerResult | None) -> str:
-    return "skipped" if row is None else _number(row.metrics, "relative_mse", ".5f")
+    return "skipped" if row is None else _error(row.metrics, "relative_mse")
 
 
 def _reduced(codec: CodecResult, tensor: str, reduce: Callable[[Iterable[float]], float]) -> str:
