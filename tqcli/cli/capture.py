@@ -70,9 +70,6 @@ def capture(
     loaded = load(name, dtype)
     if loaded.compute_dtype == "float32" and (warning := blas.warning()):
         say(warning)
-    context = loaded.config.get("max_position_embeddings")
-    if isinstance(context, int) and tokens > context:
-        say(f"windows of {tokens} tokens are longer than the {context} that {name} was made for")
     done = 0
 
     def count(tokens: int) -> None:
@@ -97,6 +94,9 @@ def capture(
     except KeyboardInterrupt:
         say(f"the windows that are whole are kept in {folder}; go on with the same command and --resume")
         raise
+    context = loaded.config.get("max_position_embeddings")
+    if isinstance(context, int) and tokens > context:
+        say(f"windows of {tokens} tokens are longer than the {context} that {name} was made for")
     if json:
         print(manifest.model_dump_json(indent=1, exclude={"shards": {"__all__": {"token_ids"}}}))
         return
