@@ -23,12 +23,16 @@ setup: .venv/.setup
 	@echo "== Ready: .venv/bin/tq --help"
 
 QUICK := captures/quickstart
+QUICK_CODECS := turboquant-mse@4 turboquant-rvq@4 turboquant-prod@4 qjl@4 vecinfer@4 affine@4 affine@4,center=rope
+QUICK_EVAL := tq eval attention $(QUICK) --calibration $(QUICK)-calibration $(addprefix --codec ,$(QUICK_CODECS))
 
 quickstart: setup
-	$(STEP) 'tq capture smollm2-135m --windows 4 --tokens 1024 --out $(QUICK) --resume'
-	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 4 --tokens 1024 --out $(QUICK) --resume
-	$(STEP) 'tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4 --codec affine@4,center=rope'
-	@.venv/bin/tq eval distortion $(QUICK) --codec turboquant-mse@4 --codec affine@4 --codec affine@4,center=rope
+	$(STEP) 'tq capture smollm2-135m --windows 2 --seed 1 --out $(QUICK)-calibration --resume'
+	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 2 --seed 1 --out $(QUICK)-calibration --resume
+	$(STEP) 'tq capture smollm2-135m --windows 4 --out $(QUICK) --resume'
+	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 4 --out $(QUICK) --resume
+	$(STEP) '$(QUICK_EVAL)'
+	@.venv/bin/$(QUICK_EVAL)
 	$(STEP) 'What the numbers mean: docs/evaluate.md. More to try: README.md (tq is .venv/bin/tq)'
 
 test: lint types

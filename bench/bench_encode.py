@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 def main() -> None:
     """Prints times and ratios: faster than searchsorted, and at least 0.8x of compare-and-sum, are asked for."""
     x = np.random.default_rng(0).standard_normal((VECTORS, HEAD_DIM)).astype(np.float32)
-    rotation = np.array(rotation_matrix(rotation_arrays("hadamard", HEAD_DIM, 0)))
+    rotation = np.array(rotation_matrix(rotation_arrays("hadamard", HEAD_DIM, 0), HEAD_DIM))
     levels = np.array(codebook(HEAD_DIM, BITS), dtype=np.float32)
     thresholds = (levels[1:] + levels[:-1]) / 2
     codec, on_device = TurboQuantMSE(BITS), mx.array(x)[None]

@@ -5,17 +5,33 @@ MLX operations, on any device: the specification).
 """
 
 from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
-from tqcli.kernels.hadamard_quant import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise
+from tqcli.kernels.hadamard_quant import (
+    SCALE_BITS,
+    has_embedded_scale,
+    rotate_quantise,
+    rotate_quantise_planes,
+    unrotate_dequantise,
+    unrotate_dequantise_planes,
+)
+from tqcli.kernels.qjl import sketch_scores, sketch_signs, unsketch
 from tqcli.kernels.scalar_quant import scalar_dequantise, scalar_quantise
+from tqcli.kernels.vector_quant import vector_dequantise, vector_quantise
 
 __all__ = [
     "SCALE_BITS",
     "has_embedded_scale",
     "pack_bits",
     "rotate_quantise",
+    "rotate_quantise_planes",
     "scalar_dequantise",
     "scalar_quantise",
+    "sketch_scores",
+    "sketch_signs",
     "unpack_bits",
     "unrotate_dequantise",
+    "unrotate_dequantise_planes",
+    "unsketch",
+    "vector_dequantise",
+    "vector_quantise",
     "words_per_row",
 ]

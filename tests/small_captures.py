@@ -28,24 +28,32 @@ def write_capture(
     stored_dtype: str = "float16",
     dtype: str = "float32",
     shift: float = 1.0,
+    window: int | None = None,
+    queries: int = 8,
+    last_queries: bool = False,
 ) -> Path:
-    """Gaussian keys with a shared mean of `shift`, and values, as `tq capture` would have written them."""
+    """Gaussian keys with a shared mean of `shift`, values and queries, as `tq capture` would have written them.
+
+    window: length of a sliding window in tokens. The queries stand at the first positions, or at the last ones.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     width = value_head_dim or head_dim
     rng = np.random.default_rng([head_dim, tokens])
     shards = []
-    for window in range(windows):
-        arrays: dict[str, mx.array] = {"query_positions": mx.arange(min(8, tokens), dtype=mx.int32)}
+    for number in range(windows):
+        sampled = min(queries, tokens)
+        first = tokens - sampled if last_queries else 0
+        arrays: dict[str, mx.array] = {"query_positions": mx.arange(first, first + sampled, dtype=mx.int32)}
         for layer in range(layers):
             for name, heads, count, size, mean in (
                 ("keys", kv_heads, tokens, head_dim, shift),
                 ("values", kv_heads, tokens, width, 0.0),
-                ("queries", q_heads, min(8, tokens), head_dim, 0.0),
+                ("queries", q_heads, sampled, head_dim, 0.0),
             ):
                 x = (rng.standard_normal((heads, count, size)) + mean).astype(np.float32)
                 arrays[f"layers.{layer}.{name}"] = mx.array(x).astype(getattr(mx, dtype))
-        file = write_shard(folder, f"window-{window:05d}.safetensors", arrays, {"format": "tq-capture"})
-        shards.append({**vars(file), "window": window, "document": "made", "start": 0, "token_ids": [0] * tokens})
+        file = write_shard(folder, f"window-{number:05d}.safetensors", arrays, {"format": "tq-capture"})
+        shards.append({**vars(file), "window": number, "document": "made", "start": 0, "token_ids": [0] * tokens})
     write_json(folder / MANIFEST, _manifest(locals(), width, shards))
     return folder
 
@@ -53,13 +61,13 @@ def write_capture(
 def _manifest(of: dict[str, Any], width: int, shards: list[dict[str, Any]]) -> dict[str, Any]:
     pairs = of["head_dim"] // 2
     layer = {
-        "kind": "full",
+        "kind": "sliding" if of["window"] else "full",
         "n_q_heads": of["q_heads"],
         "n_kv_heads": of["kv_heads"],
         "head_dim": of["head_dim"],
         "value_head_dim": width,
         "scale": of["head_dim"] ** -0.5,
-        "window": None,
+        "window": of["window"],
         "rotary": {"frequencies": [10000.0 ** (-i / pairs) for i in range(pairs)], "interleaved": False},
         "dtype": of["dtype"],
     }
@@ -88,7 +96,7 @@ def _manifest(of: dict[str, Any], width: int, shards: list[dict[str, Any]]) -> d
             "bos": False,
         },
         "layers_asked": None,
-        "queries": 8,
+        "queries": of["queries"],
         "chunk": 256,
         "layers": [{"layer": index, **layer} for index in range(of["layers"])],
         "skipped": [],

@@ -4,7 +4,16 @@ from tqcli.kernels.hadamard_quant.launch import (
     SCALE_BITS,
     has_embedded_scale,
     rotate_quantise,
+    rotate_quantise_planes,
     unrotate_dequantise,
+    unrotate_dequantise_planes,
 )
 
-__all__ = ["SCALE_BITS", "has_embedded_scale", "rotate_quantise", "unrotate_dequantise"]
+__all__ = [
+    "SCALE_BITS",
+    "has_embedded_scale",
+    "rotate_quantise",
+    "rotate_quantise_planes",
+    "unrotate_dequantise",
+    "unrotate_dequantise_planes",
+]

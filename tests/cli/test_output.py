@@ -20,6 +20,7 @@ COMMANDS = (
     "compress",
     "decompress",
     "inspect",
+    "eval attention",
     "eval distortion",
     "eval memory",
     "doctor",

@@ -43,8 +43,8 @@ class DatasetRecord(Strict):
     bos: bool
 
 
-class LayerRecord(Strict):
-    """One layer that was captured."""
+class LayerShape(Strict):
+    """What both kinds of manifest say of a layer."""
 
     layer: int
     kind: Literal["full", "sliding"]
@@ -54,11 +54,16 @@ class LayerRecord(Strict):
     value_head_dim: Count
     scale: FiniteFloat
     window: Count | None
-    rotary: RotaryParameters | None
     dtype: Dtype
     """dtype of keys and values as cached, and of the shards."""
     notes: tuple[str, ...] = ()
-    """What the fields above can't say of how the layer attends."""
+    """What the other fields can't say of how the layer attends."""
+
+
+class LayerRecord(LayerShape):
+    """One layer that was captured."""
+
+    rotary: RotaryParameters | None
 
 
 class SkippedLayer(Strict):

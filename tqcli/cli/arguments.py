@@ -19,13 +19,22 @@ CaptureArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 AlgoOption = Annotated[str | None, typer.Option("--algo", help="Codec, short for --codec ALGO@BITS.")]
-BitsOption = Annotated[int | None, typer.Option("--bits", help="Bits an element, with --algo.")]
+BitsOption = Annotated[float | None, typer.Option("--bits", help="Bits an element, with --algo.")]
 OptionOption = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the codec, with --algo; may be repeated."),
 ]
 SinksOption = Annotated[int, typer.Option("--sinks", help="Leading tokens that stay uncompressed.")]
 RecentOption = Annotated[int, typer.Option("--recent", help="Most recent tokens that stay uncompressed.")]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="CAPTURE",
+        help="A capture of another text, for codecs to learn means and codebooks from. "
+        "Default: each cache's own first 64 tokens.",
+    ),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what tq wrote to that folder before.")]
 
 
@@ -44,18 +53,25 @@ def chosen_capture(folder: Path | None) -> Capture:
     return open_capture(folder)
 
 
-def codec_of(algo: str, bits: int | None, options: list[str] | None) -> CodecPair:
+def chosen_calibration(folder: Path | None) -> Capture | None:
+    """The calibration capture, if one is named."""
+    from tqcli.capture.store import open_capture
+
+    return None if folder is None else open_capture(folder)
+
+
+def codec_of(algo: str, bits: float | None, options: list[str] | None) -> CodecPair:
     """The codec of --algo, --bits and --option."""
     from tqcli.codecs.spec import parse_codec
 
     if "@" in algo and bits is not None:
-        raise InputError(f"--algo {algo} names its bits already; leave out --bits {bits}")
-    text = algo if bits is None else f"{algo}@{bits}"
+        raise InputError(f"--algo {algo} names its bits already; leave out --bits {bits:g}")
+    text = algo if bits is None else f"{algo}@{bits:g}"
     return parse_codec(",".join([text, *(options or [])]))
 
 
 def chosen_codecs(
-    codecs: list[str] | None, algo: str | None, bits: int | None, options: list[str] | None, default: list[str]
+    codecs: list[str] | None, algo: str | None, bits: float | None, options: list[str] | None, default: list[str]
 ) -> list[CodecPair]:
     """The codecs of --codec, and that of --algo and --bits; `default` where none is named."""
     from tqcli.codecs.spec import parse_codec

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tqcli.cli.arguments import (
     BitsOption,
+    CalibrationOption,
     CaptureArgument,
     JsonOption,
     OptionOption,
     OverwriteOption,
     RecentOption,
     SinksOption,
+    chosen_calibration,
     chosen_capture,
     codec_of,
     say,
 )
 from tqcli.errors import InputError
+
+if TYPE_CHECKING:
+    from tqcli.codecs.spec import CodecPair
 
 
 def compress(
@@ -30,7 +35,7 @@ def compress(
         str | None, typer.Option("--value-algo", help="Codec of the values. Default: as keys.")
     ] = None,
     value_bits: Annotated[
-        int | None, typer.Option("--value-bits", help="Bits of the values. Default: as keys.")
+        float | None, typer.Option("--value-bits", help="Bits of the values. Default: as keys.")
     ] = None,
     option: OptionOption = None,
     layer_bits: Annotated[
@@ -38,6 +43,7 @@ def compress(
     ] = "",
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
+    calibration: CalibrationOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the codec's randomness. Default: 0.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write. Default: encoded/CAPTURE-CODEC.")] = None,
     overwrite: OverwriteOption = False,
@@ -47,7 +53,6 @@ def compress(
 
     Example: tq compress --algo turboquant-mse --bits 4 --value-bits 2 --option scale=unbiased
     """
-    from tqcli.codecs.spec import CodecPair, parse_codec
     from tqcli.compression.plan import CompressionPlan, parse_layer_bits
     from tqcli.evaluation.compress import compress as run
     from tqcli.report.terminal import print_compress
@@ -56,23 +61,35 @@ def compress(
         say("no --bits was named; using 4")
         bits = 4
     options = [*(option or []), *([] if seed is None else [f"seed={seed}"])]
-    pair = codec_of(algo, bits, options)
-    if value_algo is not None:
-        own = value_bits if "@" in value_algo or value_bits is not None else pair.values.bits
-        pair = CodecPair(pair.keys, codec_of(value_algo, own, None).values)
-    elif value_bits is not None:
-        if pair.keys != pair.values:
-            raise InputError(f"--algo {algo} names the values' bits already; leave out --value-bits {value_bits}")
-        pair = parse_codec(str(CodecPair(pair.keys, pair.values.with_bits(value_bits))))
+    pair = _pair(codec_of(algo, bits, options), algo, value_algo, value_bits)
     plan = CompressionPlan(pair, parse_layer_bits(layer_bits), sinks, recent)
     source = chosen_capture(capture)
     folder = out or Path("encoded") / f"{source.folder.resolve().name}-{_file_name(str(pair))}"
-    result = run(source, plan, folder, overwrite=overwrite)
+    result = run(source, plan, folder, calibration=chosen_calibration(calibration), overwrite=overwrite)
     if json:
         print(result.to_json())
         return
     print_compress(result)
     print(folder)
+
+
+def _pair(pair: CodecPair, algo: str, value_algo: str | None, value_bits: float | None) -> CodecPair:
+    """The codecs of keys and values, where values may have their own."""
+    from tqcli.codecs.spec import CodecPair, find_codec, parse_codec, values_beside
+
+    if value_algo is None and value_bits is None:
+        return pair
+    if value_algo is None:
+        if pair.values not in (pair.keys, values_beside(pair.keys)):
+            raise InputError(f"--algo {algo} names the values' bits already; leave out --value-bits {value_bits:g}")
+        return parse_codec(str(CodecPair(pair.keys, pair.values.with_bits(value_bits or 0))))
+    if "@" in value_algo and value_bits is not None:
+        raise InputError(f"--value-algo {value_algo} names its bits already; leave out --value-bits {value_bits:g}")
+    name, comma, options = value_algo.partition(",")
+    bits = value_bits
+    if bits is None and "@" not in name and find_codec(name).bits_allowed:
+        bits = pair.values.bits
+    return parse_codec(f"{pair.keys} | {name}{'' if bits is None else f'@{bits:g}'}{comma}{options}")
 
 
 def decompress(

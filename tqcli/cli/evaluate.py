@@ -9,11 +9,13 @@ import typer
 from tqcli.cli.arguments import (
     AlgoOption,
     BitsOption,
+    CalibrationOption,
     CaptureArgument,
     JsonOption,
     OptionOption,
     RecentOption,
     SinksOption,
+    chosen_calibration,
     chosen_capture,
     chosen_codecs,
 )
@@ -39,6 +41,7 @@ def distortion(
     option: OptionOption = None,
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compares decoded keys and values with the originals, layer by layer, beside each codec's theoretical error.
@@ -49,8 +52,33 @@ def distortion(
     from tqcli.report.terminal import print_distortion
 
     plans = _plans(codec, algo, bits, option, sinks, recent)
-    result = evaluate_distortion(chosen_capture(capture), plans)
+    result = evaluate_distortion(chosen_capture(capture), plans, chosen_calibration(calibration))
     print(result.to_json()) if json else print_distortion(result)
+
+
+@app.command()
+def attention(
+    capture: CaptureArgument = None,
+    codec: CodecOption = None,
+    algo: AlgoOption = None,
+    bits: BitsOption = None,
+    option: OptionOption = None,
+    sinks: SinksOption = 0,
+    recent: RecentOption = 0,
+    calibration: CalibrationOption = None,
+    top_k: Annotated[int, typer.Option("--top-k", help="Keys of most weight that topk_overlap looks at.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Compares what attention makes of coded keys and values with the uncompressed ones, for the captured queries.
+
+    Example: tq eval attention --codec turboquant-mse@4 --codec qjl@4 --codec affine@4 --sinks 4
+    """
+    from tqcli.evaluation.attention import evaluate_attention
+    from tqcli.report.terminal import print_attention
+
+    plans = _plans(codec, algo, bits, option, sinks, recent)
+    result = evaluate_attention(chosen_capture(capture), plans, chosen_calibration(calibration), top_k)
+    print(result.to_json()) if json else print_attention(result)
 
 
 @app.command()
@@ -62,6 +90,7 @@ def memory(
     option: OptionOption = None,
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Counts the bytes of a compressed cache: in live buffers, by formula, and projected to longer contexts.
@@ -72,12 +101,12 @@ def memory(
     from tqcli.report.terminal import print_memory
 
     plans = _plans(codec, algo, bits, option, sinks, recent)
-    result = evaluate_memory(chosen_capture(capture), plans)
+    result = evaluate_memory(chosen_capture(capture), plans, chosen_calibration(calibration))
     print(result.to_json()) if json else print_memory(result)
 
 
 def _plans(
-    codec: list[str] | None, algo: str | None, bits: int | None, option: list[str] | None, sinks: int, recent: int
+    codec: list[str] | None, algo: str | None, bits: float | None, option: list[str] | None, sinks: int, recent: int
 ) -> list[CompressionPlan]:
     from tqcli.compression.plan import CompressionPlan
 

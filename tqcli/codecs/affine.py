@@ -25,9 +25,9 @@ class Affine(Codec):
 
     name: ClassVar[str] = "affine"
     summary: ClassVar[str] = "mx.quantize, as in mlx-lm's QuantizedKVCache (control)"
-    bits_allowed: ClassVar[tuple[int, ...]] = (2, 3, 4, 5, 6, 8)
+    bits_allowed: ClassVar[tuple[float, ...]] = (2, 3, 4, 5, 6, 8)
 
-    bits: int
+    bits: float
     group: int = 64
     """Channels that share a scale and a bias: 32, 64 or 128."""
 
@@ -44,21 +44,21 @@ class Affine(Codec):
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         y = to_cache_dtype(x, ctx)
         if y.size == 0:
-            words, groups = ctx.head_dim * self.bits // 32, ctx.head_dim // self.group
+            words, groups = ctx.head_dim * int(self.bits) // 32, ctx.head_dim // self.group
             lead = x.shape[:-1]
             empty = mx.zeros((*lead, groups), dtype=y.dtype)
             codes, scales, biases = mx.zeros((*lead, words), dtype=mx.uint32), empty, empty
         else:
-            codes, scales, biases = mx.quantize(y, group_size=self.group, bits=self.bits)
+            codes, scales, biases = mx.quantize(y, group_size=self.group, bits=int(self.bits))
         return Encoded({"codes": codes, "scales": scales, "biases": biases}, x.shape[-2])
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
         codes, scales, biases = (enc.arrays[name] for name in ("codes", "scales", "biases"))
         if codes.size == 0:
             return mx.zeros((*codes.shape[:-1], ctx.head_dim))
-        y = mx.dequantize(codes, scales, biases, group_size=self.group, bits=self.bits)
+        y = mx.dequantize(codes, scales, biases, group_size=self.group, bits=int(self.bits))
         return y.astype(mx.float32)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         size: int = getattr(mx, ctx.cache_dtype).size
-        return vectors * tokens * (ctx.head_dim * self.bits // 8 + ctx.head_dim // self.group * 2 * size)
+        return vectors * tokens * (ctx.head_dim * int(self.bits) // 8 + ctx.head_dim // self.group * 2 * size)

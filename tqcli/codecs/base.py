@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -19,7 +19,7 @@ from tqcli.errors import InputError, TqError
 
 Center = Literal["none", "mean", "rope"]
 State = Mapping[str, mx.array]
-"""What calibration learns of one layer's keys or values; a codec decides what is in it."""
+"""What is learned of one layer's keys or values before they are coded, by name: a mean, a codebook."""
 
 
 class Unsupported(TqError):
@@ -35,6 +35,8 @@ class Encoded:
     tokens: int
     shared: dict[str, mx.array] = field(default_factory=dict)
     """What all tensors with the same key share (a rotation, a codebook, a calibrated mean): stored and counted once."""
+    state: State = field(default_factory=dict)
+    """What was learned before encoding, where the codec learns anything. It is kept in `arrays` or in `shared`."""
 
     @property
     def nbytes(self) -> int:
@@ -52,10 +54,23 @@ class Codec(ABC):
     summary: ClassVar[str]
     """One line for lists: what it does, and the paper."""
     applies_to: ClassVar[tuple[Tensor, ...]] = ("keys", "values")
-    bits_allowed: ClassVar[tuple[int, ...]] = ()
+    bits_allowed: ClassVar[tuple[float, ...]] = ()
     """Bits an element that a user can ask for; empty where the codec has no such choice."""
     center_default: ClassVar[Center] = "none"
     """Centring of keys unless the user asks otherwise; see `centring.py`."""
+    needs_calibration: ClassVar[bool] = False
+    """Whether what it learns takes a calibration capture; else the first tokens of each cache will do."""
+    splits_channels: ClassVar[bool] = False
+    """Whether it has `split`, and so the option `outliers`; see `split.py`."""
+
+    @property
+    def core(self) -> Codec:
+        """The codec itself, without what is wrapped around it."""
+        return self
+
+    def centring(self, ctx: LayerContext) -> Center:
+        """How this tensor is centred."""
+        return "none"
 
     def bits_nominal(self, ctx: LayerContext) -> float:
         """Bits an element that a user would call it by."""
@@ -65,13 +80,44 @@ class Codec(ABC):
         """Why this layer can't be coded, known from its shape alone; None where it can."""
         return None
 
-    def calibrate(self, x: mx.array, ctx: LayerContext) -> State | None:
-        """Learns from x what `encode` may use for other tokens of the same layer; None if there is nothing to learn."""
-        return None
+    def remarks(self, ctx: LayerContext) -> list[str]:
+        """What it does otherwise than asked for, for this shape: one line each, for the report."""
+        return []
+
+    def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
+        """The codecs of head_dim - outliers ordinary channels and of the outliers; where `splits_channels` is set."""
+        raise NotImplementedError
+
+    def outliers_default(self, head_dim: int) -> int:
+        """How many outlier channels its bits ask for by themselves."""
+        return 0
+
+    def learns(self, ctx: LayerContext) -> tuple[str, ...]:
+        """Names of the arrays of the state that `encode` needs for this tensor; none where it needs no state."""
+        return ()
+
+    def learned_bytes(self, vectors: int, ctx: LayerContext) -> int:
+        """Bytes of the state by formula, for `vectors` KV heads."""
+        return 0
+
+    def shared_name(self, name: str, ctx: LayerContext) -> str:
+        """Key among what is shared of an array of a calibrated state."""
+        return f"{ctx.layer}.{ctx.tensor}.{name}"
+
+    def calibrate(self, x: mx.array, ctx: LayerContext) -> State:
+        """Learns from x [heads, tokens, head_dim] what `encode` uses for other tokens of the same layer."""
+        return {}
+
+    def calibrate_layers(self, layers: Iterable[tuple[LayerContext, mx.array]]) -> dict[int, State]:
+        """`calibrate` for each layer of a model; a codec whose layers share what they learn overrides it.
+
+        Each layer's x is in memory only while the iteration is at it: keep no more of it than is needed.
+        """
+        return {ctx.layer: self.calibrate(x, ctx) for ctx, x in layers}
 
     @abstractmethod
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
-        """Codes x [..., tokens, head_dim]; 0 tokens are fine."""
+        """Codes x [..., tokens, head_dim]; 0 tokens are fine. A codec that `learns` is given a state."""
 
     @abstractmethod
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
@@ -79,11 +125,15 @@ class Codec(ABC):
 
     @abstractmethod
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
-        """Bytes by formula for `vectors` KV heads of `tokens` tokens each; what `Encoded.nbytes` must come to."""
+        """Bytes by formula for `vectors` KV heads of `tokens` tokens each, without the state."""
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
         """Expected ||x - decoded||**2 / ||x||**2 of what it codes, whatever the data; None if unknown."""
         return None
+
+    def ip_variance_theory(self, head_dim: int) -> float | None:
+        """Expected head_dim * (score - <q, x>)**2 / (||q||**2 ||x||**2) over q of random direction; None if unknown."""
+        return self.relative_mse_theory(head_dim)
 
     def offset(self, enc: Encoded, ctx: LayerContext) -> mx.array | None:
         """What was subtracted before coding and is added back, [..., tokens, head_dim]; None for nothing."""
@@ -137,13 +187,16 @@ def registered_codecs() -> dict[str, type[Codec]]:
     return dict(sorted(_REGISTRY.items()))
 
 
-def check_bits(codec: type[Codec], bits: int) -> None:
+def check_bits(codec: type[Codec], bits: float) -> None:
     """Raises `InputError` unless the codec can be had with this many bits."""
     allowed = codec.bits_allowed
-    if bits not in allowed:
-        span = range(allowed[0], allowed[-1] + 1)
-        text = f"{allowed[0]} to {allowed[-1]}" if allowed == tuple(span) else ", ".join(map(str, allowed))
-        raise InputError(f"{codec.name} takes {text} bits, not {bits}")
+    if bits in allowed:
+        return
+    step = allowed[1] - allowed[0]
+    even = allowed == tuple(allowed[0] + step * i for i in range(len(allowed)))
+    text = f"{allowed[0]:g} to {allowed[-1]:g}" if even else ", ".join(f"{b:g}" for b in allowed)
+    steps = "" if not even or step == 1 else f" in steps of {step:g}"
+    raise InputError(f"{codec.name} takes {text} bits{steps}, not {bits:g}")
 
 
 def to_cache_dtype(x: mx.array, ctx: LayerContext) -> mx.array:

@@ -8,18 +8,25 @@ from tqcli.codecs.base import Codec
 from tqcli.codecs.centring import Centred
 from tqcli.codecs.context import Tensor
 from tqcli.codecs.spec import parse_codec
+from tqcli.codecs.split import ChannelSplit
+from tqcli.codecs.warm_up import WarmUp
+from tqcli.codecs.wrapper import Wrapper
 
 
 def describe(codec: Codec) -> str:
     """For example "turboquant-mse@4,scale=plain,rotation=hadamard,seed=0,center=rope"."""
-    center = "none"
-    if isinstance(codec, Centred):
-        center, codec = codec.center, codec.inner
+    wrapped: dict[str, object] = {"center": "none"}
+    while isinstance(codec, Wrapper):
+        if isinstance(codec, Centred):
+            wrapped["center"] = codec.center
+        elif isinstance(codec, ChannelSplit):
+            wrapped["outliers"] = codec.outliers
+        codec = codec.inner
     options = {f.name: getattr(codec, f.name) for f in fields(codec)}  # type: ignore[arg-type]
-    bits = f"@{options.pop('bits')}" if "bits" in options else ""
-    return codec.name + bits + "".join(f",{key}={value}" for key, value in (options | {"center": center}).items())
+    bits = f"@{options.pop('bits'):g}" if "bits" in options else ""
+    return codec.name + bits + "".join(f",{key}={value}" for key, value in (options | wrapped).items())
 
 
-def rebuild(description: str, tensor: Tensor) -> Codec:
+def rebuild(description: str, tensor: Tensor) -> WarmUp:
     """The codec of a description. Raises `InputError` where this tq doesn't know it."""
     return parse_codec(description).of(tensor).build(tensor)

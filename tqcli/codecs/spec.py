@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast, get_args, get_type_hints
@@ -10,7 +11,13 @@ from typing import Any, cast, get_args, get_type_hints
 from tqcli.codecs.base import Center, Codec, registered_codecs
 from tqcli.codecs.centring import Centred
 from tqcli.codecs.context import Tensor
+from tqcli.codecs.split import ChannelSplit
+from tqcli.codecs.warm_up import WarmUp
 from tqcli.errors import InputError
+
+VALUES_DEFAULT = "turboquant-mse"
+"""What codes values where the codec that was asked for codes keys alone."""
+_OUTLIERS = "outliers"
 
 _OFF_ON = {"false": False, "no": False, "0": False, "true": True, "yes": True, "1": True}
 
@@ -20,28 +27,33 @@ class CodecSpec:
     """One codec by name, with its bits (None where it has no such choice) and its options as text."""
 
     name: str
-    bits: int | None = None
+    bits: float | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        bits = "" if self.bits is None else f"@{self.bits}"
+        bits = "" if self.bits is None else f"@{self.bits:g}"
         return self.name + bits + "".join(f",{key}={value}" for key, value in self.options)
 
-    def with_bits(self, bits: int) -> CodecSpec:
+    def with_bits(self, bits: float) -> CodecSpec:
         """The same codec and options at other bits."""
         return CodecSpec(self.name, bits, self.options)
 
-    def build(self, tensor: Tensor) -> Codec:
+    def build(self, tensor: Tensor) -> WarmUp:
         """The codec for keys or for values. Raises `InputError` for an unknown name, option or value."""
         cls = find_codec(self.name)
         if tensor not in cls.applies_to:
             raise InputError(f"{self.name} codes {' and '.join(cls.applies_to)}, not {tensor}; name another for them")
         options = dict(self.options)
         center = cast(Center | None, options.pop("center", None))
+        outliers = options.pop(_OUTLIERS, None) if cls.splits_channels else None
         codec = cls(**_arguments(cls, self.bits, options))
+        count = _convert(self.name, _OUTLIERS, outliers or "0", int)
+        # Without outliers asked for, bits that ask for some do so at any head_dim.
+        if count or codec.outliers_default(1024):
+            codec = ChannelSplit(codec, count)
         if center is None:
             center = cls.center_default if tensor == "keys" else "none"
-        return codec if center == "none" else Centred(codec, center)
+        return WarmUp(codec if center == "none" else Centred(codec, center))
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class CodecPair:
         if k == v:
             return str(k)
         if (k.name, k.options) == (v.name, v.options) and k.bits is not None:
-            return str(k).replace(f"@{k.bits}", f"@{k.bits}/{v.bits}", 1)
+            return str(k).replace(f"@{k.bits:g}", f"@{k.bits:g}/{v.bits:g}", 1)
         return f"{k} | {v}"
 
     def of(self, tensor: Tensor) -> CodecSpec:
@@ -72,7 +84,8 @@ def parse_codec(text: str) -> CodecPair:
     key_text, separator, value_text = text.partition("|")
     if separator:
         keys, values = _parse_one(key_text.strip()), _parse_one(value_text.strip())
-        pair = CodecPair(keys.keys, values.values)
+        named = values.values if values.values.name == values.keys.name else values.keys  # as written, not a stand-in
+        pair = CodecPair(keys.keys, named)
     else:
         pair = _parse_one(text.strip())
     pair.keys.build("keys")
@@ -85,8 +98,9 @@ def find_codec(name: str) -> type[Codec]:
     known = registered_codecs()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    near = [other for other in known if name and other.startswith(name)]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     raise InputError(f"there is no codec {name!r}; {hint}")
 
 
@@ -106,32 +120,44 @@ def _parse_one(text: str) -> CodecPair:
     bits = [_parse_bits(part, text) for part in bits_text.split("/")]
     if len(bits) > 2:
         raise InputError(f"{text!r} has more than two bit counts; write name@bits or name@kbits/vbits")
-    return CodecPair(CodecSpec(name, bits[0], tuple(options)), CodecSpec(name, bits[-1], tuple(options)))
+    keys = CodecSpec(name, bits[0], tuple(options))
+    if "values" in find_codec(name).applies_to:
+        return CodecPair(keys, CodecSpec(name, bits[-1], tuple(options)))
+    return CodecPair(keys, values_beside(keys, bits[1] if len(bits) == 2 else None))
 
 
-def _parse_bits(part: str, text: str) -> int:
+def values_beside(keys: CodecSpec, bits: float | None = None) -> CodecSpec:
+    """The codec of the values where that of the keys codes keys alone: turboquant-mse at as many bits, at least 2."""
+    return CodecSpec(VALUES_DEFAULT, bits or max(2, math.ceil(keys.bits or 2)))
+
+
+def _parse_bits(part: str, text: str) -> float:
     try:
-        return int(part)
+        bits = float(part)
     except ValueError:
-        raise InputError(f"{part!r} in {text!r} is not a number of bits; write for example turboquant-mse@4") from None
+        bits = math.nan
+    if not math.isfinite(bits):
+        raise InputError(f"{part!r} in {text!r} is not a number of bits; write for example turboquant-mse@4")
+    return bits
 
 
-def _arguments(cls: type[Codec], bits: int | None, options: Mapping[str, str]) -> dict[str, Any]:
+def _arguments(cls: type[Codec], bits: float | None, options: Mapping[str, str]) -> dict[str, Any]:
     """Constructor arguments from text, by the types of the codec's fields."""
     hints = get_type_hints(cls)
     known = {f.name: f for f in fields(cls) if f.name != "bits"}  # type: ignore[arg-type]
+    names = sorted([*known, "center", *([_OUTLIERS] if cls.splits_channels else [])])
     arguments: dict[str, Any] = {}
     if cls.bits_allowed:
         if bits is None:
             example = 4 if 4 in cls.bits_allowed else cls.bits_allowed[0]
-            raise InputError(f"{cls.name} needs a number of bits; write {cls.name}@{example}, or --bits {example}")
+            raise InputError(f"{cls.name} needs a number of bits; write {cls.name}@{example:g}, or --bits {example:g}")
         arguments["bits"] = bits
     elif bits is not None:
-        raise InputError(f"{cls.name} has no choice of bits; write {cls.name} instead of {cls.name}@{bits}")
+        raise InputError(f"{cls.name} has no choice of bits; write {cls.name} instead of {cls.name}@{bits:g}")
     for key, value in options.items():
         if key not in known:
-            near = difflib.get_close_matches(key, [*known, "center"], n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted([*known, 'center']))}"
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(names)}"
             raise InputError(f"{cls.name} has no option {key!r}; {hint}")
         arguments[key] = _convert(cls.name, key, value, hints[key])
     missing = [f.name for f in known.values() if f.default is MISSING and f.name not in arguments]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, get_args
 
@@ -12,12 +12,19 @@ import mlx.core as mx
 from tqcli.codecs import lloyd_max
 from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
 from tqcli.codecs.context import LayerContext
-from tqcli.codecs.rotation import RotationKind, rotation_arrays, rotation_matrix, rotation_used
+from tqcli.codecs.rotation import (
+    RotationKind,
+    check_rotation,
+    rotation_matrix,
+    rotation_remarks,
+    shared_rotation,
+    take_rotation,
+)
 from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise, words_per_row
 
 Scale = Literal["plain", "unbiased"]
-_SCALE_ROUNDING = (2**-7) ** 2 / 12 * 0.75 / (2 * math.log(2))
+SCALE_ROUNDING = (2**-7) ** 2 / 12 * 0.75 / (2 * math.log(2))
 """Mean squared relative rounding error of a bfloat16, its logarithm uniform: 2.8e-6, which shows from 7 bits on."""
 
 
@@ -32,10 +39,12 @@ class TurboQuantMSE(Codec):
 
     name: ClassVar[str] = "turboquant-mse"
     summary: ClassVar[str] = "random rotation and Lloyd-Max scalar quantiser (TurboQuant, arXiv 2504.19874)"
-    bits_allowed: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
+    bits_allowed: ClassVar[tuple[float, ...]] = tuple(half / 2 for half in range(2, 17))
     center_default: ClassVar[Center] = "rope"
+    splits_channels: ClassVar[bool] = True
 
-    bits: int
+    bits: float
+    """Half bits are a channel split: of 2.5, a quarter of the channels take 3 bits and the others 2."""
     scale: Scale = "plain"
     """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance."""
     rotation: RotationKind = "hadamard"
@@ -45,57 +54,55 @@ class TurboQuantMSE(Codec):
         check_bits(type(self), self.bits)
         if self.scale not in get_args(Scale):
             raise InputError(f"scale must be plain or unbiased, not {self.scale!r}")
-        if self.rotation not in get_args(RotationKind):
-            raise InputError(f"rotation must be one of {', '.join(get_args(RotationKind))}, not {self.rotation!r}")
-        if self.seed < 0:
-            raise InputError(f"seed must be 0 or more, not {self.seed}")
+        check_rotation(self.rotation, self.seed)
 
     def unsupported(self, ctx: LayerContext) -> str | None:
         return None if ctx.head_dim >= 4 else f"head_dim {ctx.head_dim} is too small to rotate (at least 4)"
 
+    def remarks(self, ctx: LayerContext) -> list[str]:
+        return rotation_remarks(self.rotation, ctx.head_dim)
+
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
-        shared = self._shared(ctx.head_dim)
+        shared = dict(_shared_arrays(self, ctx.head_dim))
         codes, scales = rotate_quantise(
             x,
-            self._matrix(shared, ctx.head_dim),
+            self._rotation(shared, ctx.head_dim),
             self._codebook(shared, ctx.head_dim),
-            self.bits,
+            int(self.bits),
             self.scale == "unbiased",
         )
         arrays = {"codes": codes} | ({} if scales is None else {"scales": scales})
         return Encoded(arrays, x.shape[-2], shared)
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        matrix = self._matrix(enc.shared, ctx.head_dim)
+        rotation = self._rotation(enc.shared, ctx.head_dim)
         codebook = self._codebook(enc.shared, ctx.head_dim)
-        return unrotate_dequantise(enc.arrays["codes"], enc.arrays.get("scales"), matrix, codebook, self.bits)
+        return unrotate_dequantise(enc.arrays["codes"], enc.arrays.get("scales"), rotation, codebook, int(self.bits))
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
-        scale = 0 if has_embedded_scale(ctx.head_dim, self.bits) else SCALE_BITS // 8
-        return vectors * tokens * (4 * words_per_row(ctx.head_dim, self.bits) + scale)
+        scale = 0 if has_embedded_scale(ctx.head_dim, int(self.bits)) else SCALE_BITS // 8
+        return vectors * tokens * (4 * words_per_row(ctx.head_dim, int(self.bits)) + scale)
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
         of = lloyd_max.distortion if self.scale == "plain" else lloyd_max.unbiased_distortion
-        return of(head_dim, self.bits) + _SCALE_ROUNDING
+        return of(head_dim, int(self.bits)) + SCALE_ROUNDING
 
-    def _key(self, head_dim: int, part: str) -> str:
-        if part == "codebook":
-            return f"{self.name}.d{head_dim}.b{self.bits}.codebook"
-        return f"{self.name}.d{head_dim}.{rotation_used(self.rotation, head_dim)}.seed{self.seed}.{part}"
+    def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
+        bits = int(self.bits)
+        return replace(self, bits=bits), replace(self, bits=bits + 1)
 
-    def _shared(self, head_dim: int) -> dict[str, mx.array]:
-        return dict(_shared_arrays(self, head_dim))
+    def outliers_default(self, head_dim: int) -> int:
+        return head_dim // 4 if self.bits % 1 else 0
 
-    def _matrix(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
-        part = "rotation" if rotation_used(self.rotation, head_dim) == "qr" else "signs"
-        return rotation_matrix({part: shared[self._key(head_dim, part)]})
+    def _rotation(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
+        return rotation_matrix(take_rotation(shared, self.name, self.rotation, head_dim, self.seed), head_dim)
 
     def _codebook(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
-        return shared[self._key(head_dim, "codebook")]
+        return shared[f"{self.name}.d{head_dim}.b{self.bits:g}.codebook"]
 
 
 @lru_cache(maxsize=64)
 def _shared_arrays(codec: TurboQuantMSE, head_dim: int) -> dict[str, mx.array]:
-    parts = rotation_arrays(codec.rotation, head_dim, codec.seed)
-    parts["codebook"] = mx.array(lloyd_max.codebook(head_dim, codec.bits), dtype=mx.float32)
-    return {codec._key(head_dim, part): array for part, array in parts.items()}
+    levels = mx.array(lloyd_max.codebook(head_dim, int(codec.bits)), dtype=mx.float32)
+    rotation = shared_rotation(codec.name, codec.rotation, head_dim, codec.seed)
+    return {**rotation, f"{codec.name}.d{head_dim}.b{codec.bits:g}.codebook": levels}

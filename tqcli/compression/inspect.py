@@ -58,6 +58,7 @@ def _encoded(folder: Path) -> dict[str, Any]:
         **{name: "; ".join(f"{n} layers: {text}" for text, n in codecs[name].items()) for name in codecs},
         "sinks, recent": f"{m.sinks}, {m.recent}",
         **_common(m.model.name, m.model.model_type, m.model.compute_dtype, m.dataset.spec, m.dataset.seed),
+        **({"calibrated on": f"{m.calibration.spec} (seed {m.calibration.seed})"} if m.calibration else {}),
         "windows": len(m.shards),
         "tokens a window": m.dataset.tokens,
         **_layers(records),

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import FiniteFloat, NonNegativeInt, model_validator
+from pydantic import NonNegativeInt, model_validator
 
-from tqcli.capture.manifest import DatasetRecord, LayerRecord, ModelRecord, SkippedLayer
+from tqcli.capture.manifest import DatasetRecord, LayerRecord, LayerShape, ModelRecord, SkippedLayer
 from tqcli.codecs.context import LayerContext, RotaryParameters, Tensor
-from tqcli.manifests import Count, Dtype, FileEntry, Strict, check_rotary, check_series, read_manifest
+from tqcli.manifests import FileEntry, Strict, check_rotary, check_series, read_manifest
 from tqcli.storage import MANIFEST, write_json
 
 
@@ -22,21 +22,11 @@ class EncodedShard(FileEntry):
     start: int
 
 
-class EncodedLayer(Strict):
+class EncodedLayer(LayerShape):
     """One layer: its shape, and the codec of its keys and of its values with every option."""
 
-    layer: int
-    kind: Literal["full", "sliding"]
-    n_q_heads: Count
-    n_kv_heads: Count
-    head_dim: Count
-    value_head_dim: Count
-    scale: FiniteFloat
-    window: Count | None
     rotary: int | None
     """Index in the manifest's `rotary`: most models have one for all layers."""
-    dtype: Dtype
-    notes: tuple[str, ...] = ()
     keys: str
     values: str
     skipped: dict[Literal["keys", "values"], str]
@@ -55,6 +45,8 @@ class EncodedManifest(Strict):
     recent: NonNegativeInt
     model: ModelRecord
     dataset: DatasetRecord
+    calibration: DatasetRecord | None = None
+    """The text that codecs learned from beforehand; null where each cache's own first tokens served."""
     rotary: list[RotaryParameters]
     layers: list[EncodedLayer]
     skipped: list[SkippedLayer]

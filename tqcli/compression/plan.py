@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tqcli.codecs.base import Codec
 from tqcli.codecs.context import Tensor
-from tqcli.codecs.spec import CodecPair, CodecSpec
+from tqcli.codecs.spec import VALUES_DEFAULT, CodecPair, CodecSpec, find_codec
+from tqcli.codecs.warm_up import WarmUp
 from tqcli.errors import InputError
 
-_NUMBER = re.compile("[0-9]{1,6}")
-LayerBits = Mapping[int, tuple[int, int]]
+_LAYER = re.compile("[0-9]{1,6}")
+_BITS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
+LayerBits = Mapping[int, tuple[float, float]]
 """Bits of keys and of values, by layer."""
 
 
@@ -33,6 +34,11 @@ class CompressionPlan:
             if getattr(self, name) < 0:
                 raise InputError(f"--{name} must be 0 or more, not {getattr(self, name)}")
 
+    @property
+    def values_stand_in(self) -> bool:
+        """Whether values have another codec because that of the keys codes keys alone."""
+        return "values" not in find_codec(self.codec.keys.name).applies_to and self.codec.values.name == VALUES_DEFAULT
+
     def spec(self, layer: int, tensor: Tensor) -> CodecSpec:
         """The codec of one tensor as text."""
         spec = self.codec.of(tensor)
@@ -42,7 +48,7 @@ class CompressionPlan:
             raise InputError(f"--layer-bits doesn't go with {spec.name}, which has no choice of bits")
         return spec.with_bits(self.layer_bits[layer][0 if tensor == "keys" else 1])
 
-    def codec_of(self, layer: int, tensor: Tensor) -> Codec:
+    def codec_of(self, layer: int, tensor: Tensor) -> WarmUp:
         """The codec of one tensor, built once."""
         key = (self.spec(layer, tensor), tensor)
         if key not in self._built:
@@ -58,21 +64,21 @@ class CompressionPlan:
             self.codec_of(layer, "values")
 
     @cached_property
-    def _built(self) -> dict[tuple[CodecSpec, Tensor], Codec]:
+    def _built(self) -> dict[tuple[CodecSpec, Tensor], WarmUp]:
         return {}
 
 
-def parse_layer_bits(text: str) -> dict[int, tuple[int, int]]:
+def parse_layer_bits(text: str) -> dict[int, tuple[float, float]]:
     """Reads `layer:bits` or `layer:kbits/vbits`, separated by commas. Raises `InputError` naming what is wrong."""
-    result: dict[int, tuple[int, int]] = {}
+    result: dict[int, tuple[float, float]] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         layer, colon, bits = part.partition(":")
         numbers = bits.split("/")
-        if not colon or not _NUMBER.fullmatch(layer) or len(numbers) > 2 or not all(map(_NUMBER.fullmatch, numbers)):
+        if not colon or not _LAYER.fullmatch(layer) or len(numbers) > 2 or not all(map(_BITS.fullmatch, numbers)):
             raise InputError(f"{part!r} in --layer-bits is not layer:bits or layer:kbits/vbits, for example 0:4,29:4/8")
         if int(layer) in result:
             raise InputError(f"--layer-bits names layer {layer} twice")
-        result[int(layer)] = (int(numbers[0]), int(numbers[-1]))
+        result[int(layer)] = (float(numbers[0]), float(numbers[-1]))
     return result
 
 

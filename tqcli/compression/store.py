@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import mlx.core as mx
@@ -30,11 +30,13 @@ _OWN = re.compile(r"manifest\.json|shared\.safetensors|window-\d{5,}\.safetensor
 class EncodedWriter:
     """Fills an encoded folder window by window. Nothing counts until `finish` has written the manifest."""
 
-    def __init__(self, capture: Capture, plan: CompressionPlan, out: Path) -> None:
-        self.capture, self.plan, self.out = capture, plan, out
+    def __init__(self, capture: Capture, plan: CompressionPlan, out: Path, calibration: Capture | None = None) -> None:
+        self.capture, self.plan, self.out, self.calibration = capture, plan, out, calibration
         self.shards: list[EncodedShard] = []
         self.shared: dict[str, mx.array] = {}
         self.disk: Counter[tuple[int, str]] = Counter()
+        """Bytes of each tensor's own arrays in the shards."""
+        self._users: dict[str, set[tuple[int, str]]] = {}
         self._arrays: dict[str, mx.array] = {}
 
     def add(self, layer: int, tensor: Tensor, x: mx.array, encoded: EncodedTensor | None, ctx: LayerContext) -> None:
@@ -44,6 +46,8 @@ class EncodedWriter:
             return
         self._arrays |= {f"{layer}.{tensor}.{name}": array for name, array in encoded.arrays.items()}
         self.shared |= encoded.coded.shared
+        for key in encoded.coded.shared:
+            self._users.setdefault(key, set()).add((layer, tensor))
 
     def end_window(self, window: Window) -> None:
         """Writes the window's shard."""
@@ -92,6 +96,7 @@ class EncodedWriter:
             recent=self.plan.recent,
             model=source.model,
             dataset=source.dataset,
+            calibration=None if self.calibration is None else self.calibration.manifest.dataset,
             rotary=rotaries,
             layers=layers,
             skipped=source.skipped,
@@ -100,6 +105,13 @@ class EncodedWriter:
         )
         manifest.save(self.out)
         return manifest
+
+    def bytes_of(self, tensors: Iterable[tuple[int, str]]) -> int:
+        """Bytes on disk of these tensors' arrays, with those that they share among themselves alone; when finished."""
+        group = set(tensors)
+        shared = _bytes_by_array(self.out / SHARED) if self.shared else {}
+        own = sum(self.disk[key] for key in group)
+        return own + sum(size for key, size in shared.items() if self._users[key] <= group)
 
     def bytes_on_disk(self) -> int:
         """Size of every file of the folder."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 import numpy as np
 
-from tqcli.codecs.base import Codec, Encoded, State, to_cache_dtype
+from tqcli.codecs.base import Encoded, State, to_cache_dtype
 from tqcli.codecs.context import LayerContext
+from tqcli.codecs.warm_up import RAW, WarmUp
 
 SINKS, RECENT = "sinks", "recent"
 
@@ -55,12 +56,12 @@ class EncodedTensor:
     @property
     def uncompressed_tokens(self) -> int:
         """Tokens kept as they were: sinks, recent ones, and a middle that is still too short to centre."""
-        waiting = self.segments.coded if "raw" in self.coded.arrays else 0
+        waiting = self.segments.coded if RAW in self.coded.arrays else 0
         return self.segments.sinks + self.segments.recent + waiting
 
 
 def encode_tensor(
-    codec: Codec, x: mx.array, ctx: LayerContext, sinks: int = 0, recent: int = 0, state: State | None = None
+    codec: WarmUp, x: mx.array, ctx: LayerContext, sinks: int = 0, recent: int = 0, state: State | None = None
 ) -> EncodedTensor:
     """Codes x [n_kv_heads, tokens, head_dim] but for its first `sinks` and last `recent` tokens.
 
@@ -78,7 +79,7 @@ def encode_tensor(
     return EncodedTensor(segments, exact, middle)
 
 
-def decode_tensor(codec: Codec, enc: EncodedTensor, ctx: LayerContext) -> mx.array:
+def decode_tensor(codec: WarmUp, enc: EncodedTensor, ctx: LayerContext) -> mx.array:
     """The reconstruction of the whole tensor, float32 [n_kv_heads, tokens, head_dim]."""
     parts = [codec.decode(enc.coded, coded_context(ctx, enc.segments))]
     if SINKS in enc.exact:
@@ -86,6 +87,11 @@ def decode_tensor(codec: Codec, enc: EncodedTensor, ctx: LayerContext) -> mx.arr
     if RECENT in enc.exact:
         parts.append(enc.exact[RECENT].astype(mx.float32))
     return mx.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0]
+
+
+def score_middle(codec: WarmUp, q: mx.array, enc: EncodedTensor, ctx: LayerContext) -> mx.array:
+    """The codec's estimates of <q, key> for the coded keys: float32 [n_q_heads, queries, coded tokens], unscaled."""
+    return codec.scores(q, enc.coded, coded_context(ctx, enc.segments))
 
 
 def coded_context(ctx: LayerContext, segments: Segments) -> LayerContext:
@@ -96,9 +102,11 @@ def coded_context(ctx: LayerContext, segments: Segments) -> LayerContext:
     return replace(ctx, positions=positions[segments.sinks : stop], sinks=segments.sinks)
 
 
-def nominal_bytes(codec: Codec, ctx: LayerContext, tokens: int, sinks: int, recent: int) -> int:
+def nominal_bytes(
+    codec: WarmUp, ctx: LayerContext, tokens: int, sinks: int, recent: int, calibrated: bool = False
+) -> int:
     """Bytes by formula for one tensor of one cache: what `EncodedTensor.nbytes` must come to."""
     segments = Segments.split(tokens, sinks, recent)
     size: int = getattr(mx, ctx.cache_dtype).size
     exact = ctx.n_kv_heads * (segments.sinks + segments.recent) * ctx.head_dim * size
-    return exact + codec.bytes_nominal(ctx.n_kv_heads, segments.coded, coded_context(ctx, segments))
+    return exact + codec.bytes_nominal(ctx.n_kv_heads, segments.coded, coded_context(ctx, segments), calibrated)

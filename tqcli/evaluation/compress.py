@@ -9,47 +9,57 @@ import mlx.core as mx
 from tqcli.capture.store import Capture
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.store import EncodedWriter, check_out
+from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.distortion import capture_result
-from tqcli.evaluation.tally import TENSORS, CodecTally
+from tqcli.evaluation.tally import DistortionTally
 from tqcli.progress import progress
-from tqcli.report.schema import Metric, Metrics, Result
+from tqcli.report.schema import CodecResult, Metric, Metrics, Result
 from tqcli.storage import plain_path, staged_folder
 
 
-def compress(capture: Capture, plan: CompressionPlan, out: Path, *, overwrite: bool = False) -> Result:
+def compress(
+    capture: Capture,
+    plan: CompressionPlan,
+    out: Path,
+    *,
+    calibration: Capture | None = None,
+    overwrite: bool = False,
+) -> Result:
     """Writes every tensor of the capture, coded by the plan, to `out`, and measures what can be decoded from it.
 
-    Raises `InputError` for a damaged capture, an `out` that can't be written, or a plan that compresses nothing.
+    Raises `InputError` for a damaged capture, a calibration capture that doesn't fit, an `out` that can't be written,
+    or a plan that compresses nothing.
     """
     out = plain_path(out)
     check_out(out, overwrite)
-    tally = CodecTally(capture, plan)
+    tally = DistortionTally(Coder(capture, plan, calibration), inner_products=False)
     with staged_folder(out) as folder:
-        return _compress(capture, plan, tally, EncodedWriter(capture, plan, folder))
+        result = _compress(capture, tally, EncodedWriter(capture, plan, folder, calibration))
+    return capture_result("compress", capture, [plan], [result], calibration)
 
 
-def _compress(capture: Capture, plan: CompressionPlan, tally: CodecTally, writer: EncodedWriter) -> Result:
+def _compress(capture: Capture, tally: DistortionTally, writer: EncodedWriter) -> CodecResult:
     with progress(len(capture.manifest.shards) * len(capture.layers), "compress", "layer") as bar:
         for window in capture.windows():
             for layer in capture.layers:
                 for tensor in TENSORS:
                     x = window.tensor(layer, tensor)
                     mx.eval(x)
-                    encoded = tally.encode(layer, tensor, x)
-                    writer.add(layer, tensor, x, encoded, tally.tensors[layer, tensor].ctx)
+                    encoded = tally.add(layer, tensor, x, window)
+                    writer.add(layer, tensor, x, encoded, tally.coder.tensors[layer, tensor].ctx)
                 bar.update()
-            tally.check_something_compressed()
+            tally.coder.check_something_compressed()
             writer.end_window(window)
-    writer.finish(tally.skipped)
+    writer.finish(tally.coder.skipped)
     result = tally.result()
     for row in result.layers:
-        _on_disk(row.metrics, writer.disk[row.layer, row.tensor])
+        _on_disk(row.metrics, writer.bytes_of([(row.layer, row.tensor)]))
     for name in TENSORS:
-        _on_disk(result.by_tensor[name], sum(size for (_, tensor), size in writer.disk.items() if tensor == name))
+        _on_disk(result.by_tensor[name], writer.bytes_of(key for key in writer.disk if key[1] == name))
     _on_disk(result.total, writer.bytes_on_disk())
-    rest = writer.bytes_on_disk() - sum(writer.disk.values())
-    result.notes.append(f"{rest} bytes on disk are the manifest and what all layers share: in the total alone")
-    return capture_result("compress", capture, [plan], [result])
+    rest = writer.bytes_on_disk() - sum(result.by_tensor[name]["bytes_disk"].value or 0 for name in TENSORS)
+    result.notes.append(f"{rest:.0f} bytes on disk are the manifest and what keys and values share: in the total alone")
+    return result
 
 
 def _on_disk(metrics: Metrics, size: int) -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mlx.core as mx
 
 from tqcli.capture.store import Capture
 from tqcli.compression.plan import CompressionPlan
 from tqcli.environment import device_name, versions
-from tqcli.evaluation.tally import TENSORS, CodecTally
+from tqcli.evaluation.coder import TENSORS, Coder
+from tqcli.evaluation.tally import DistortionTally
 from tqcli.progress import progress
 from tqcli.report.schema import Environment, Result, SkippedTensor
 
 
-def evaluate_distortion(capture: Capture, plans: Sequence[CompressionPlan]) -> Result:
+def evaluate_distortion(
+    capture: Capture, plans: Sequence[CompressionPlan], calibration: Capture | None = None
+) -> Result:
     """Encodes and decodes every tensor of the capture with every plan; nothing is written.
 
-    Raises `InputError` for a damaged capture, or a plan that compressed nothing.
+    Raises `InputError` for a damaged capture, a calibration capture that doesn't fit, or a plan that compressed
+    nothing.
     """
-    tallies = [CodecTally(capture, plan) for plan in plans]
+    tallies = [DistortionTally(Coder(capture, plan, calibration)) for plan in plans]
     steps = len(capture.manifest.shards) * len(capture.layers)
     with progress(steps, "distortion", "layer") as bar:
         for window in capture.windows():
@@ -28,15 +32,22 @@ def evaluate_distortion(capture: Capture, plans: Sequence[CompressionPlan]) -> R
                     x = window.tensor(layer, tensor)
                     mx.eval(x)
                     for tally in tallies:
-                        tally.encode(layer, tensor, x)
+                        tally.add(layer, tensor, x, window)
                 bar.update()
     for tally in tallies:
-        tally.check_something_compressed()
-    return capture_result("distortion", capture, plans, [tally.result() for tally in tallies])
+        tally.coder.check_something_compressed()
+    return capture_result("distortion", capture, plans, [tally.result() for tally in tallies], calibration)
 
 
-def capture_result(kind: str, capture: Capture, plans: Sequence[CompressionPlan], codecs: Sequence[object]) -> Result:
-    """A result with what identifies the capture and the machine."""
+def capture_result(
+    kind: str,
+    capture: Capture,
+    plans: Sequence[CompressionPlan],
+    codecs: Sequence[object],
+    calibration: Capture | None,
+    settings: Mapping[str, object] | None = None,
+) -> Result:
+    """A result with what identifies the captures and the machine."""
     manifest = capture.manifest
     return Result.model_validate(
         {
@@ -45,8 +56,19 @@ def capture_result(kind: str, capture: Capture, plans: Sequence[CompressionPlan]
             "capture": str(capture.folder),
             "model": manifest.model.model_dump(),
             "dataset": manifest.dataset.model_dump(),
-            "settings": {"sinks": plans[0].sinks, "recent": plans[0].recent, "decoded_from": manifest.decoded_from},
+            "settings": {
+                "sinks": plans[0].sinks,
+                "recent": plans[0].recent,
+                "decoded_from": manifest.decoded_from,
+                "calibration": None if calibration is None else _calibration(calibration),
+                **(settings or {}),
+            },
             "codecs": list(codecs),
             "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],
         }
     )
+
+
+def _calibration(capture: Capture) -> dict[str, object]:
+    dataset = capture.manifest.dataset
+    return {"capture": str(capture.folder), "dataset": dataset.model_dump()}

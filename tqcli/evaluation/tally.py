@@ -1,220 +1,159 @@
-"""Adds up what a codec did to each tensor of a capture, window by window, and turns it into results."""
+"""Adds up the distortion that a plan causes in each tensor of a capture, window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
-from tqcli.capture.store import Capture
-from tqcli.codecs.base import Codec, Unsupported
-from tqcli.codecs.centring import Centred, centring_used
-from tqcli.codecs.context import LayerContext, Tensor
-from tqcli.codecs.rotation import rotation_used
-from tqcli.compression.plan import CompressionPlan
-from tqcli.compression.tensor import EncodedTensor, decode_tensor, encode_tensor, nominal_bytes
-from tqcli.errors import InputError
+from tqcli.capture.store import Window
+from tqcli.codecs.context import Tensor
+from tqcli.compression.tensor import EncodedTensor, decode_tensor, score_middle
+from tqcli.evaluation.coder import TENSORS, CodedTensor, Coder, TensorKey, lower
+from tqcli.metrics.attention import visible
 from tqcli.metrics.bootstrap import ratio_interval
 from tqcli.metrics.distortion import Distortion, measure_distortion, ratio, snr_db
-from tqcli.report.schema import CodecResult, LayerResult, Metric, Metrics, SkippedTensor
-
-TENSORS: tuple[Tensor, ...] = ("keys", "values")
+from tqcli.metrics.heads import concatenate
+from tqcli.metrics.inner_products import InnerProducts, measure_inner_products, norms
+from tqcli.report.schema import CodecResult, Metric, Metrics
 
 
 @dataclass
 class TensorTally:
-    """One tensor of one layer over all windows seen so far."""
+    """What was measured of one tensor, window by window."""
 
-    ctx: LayerContext
-    codec: Codec
-    spec: str
-    windows: list[Distortion] = field(default_factory=list)
-    elements: int = 0
-    resident: int = 0
-    nominal: int = 0
-    fp16: int = 0
-    disk: int | None = None
-    uncompressed_tokens: int = 0
-    tokens: int = 0
+    distortion: list[Distortion] = field(default_factory=list)
+    products: list[tuple[InnerProducts, float]] = field(default_factory=list)
+    """Of keys with captured queries, with the sum over pairs of ||key - offset||**2 / ||key||**2; else empty."""
 
-    def add(self, x: mx.array, encoded: EncodedTensor, plan: CompressionPlan) -> None:
-        """Decodes what was encoded from x [n_kv_heads, tokens, head_dim] and adds its errors and bytes."""
-        decoded = decode_tensor(self.codec, encoded, self.ctx)
+
+class DistortionTally:
+    """What one plan does to the vectors of a capture."""
+
+    def __init__(self, coder: Coder, inner_products: bool = True) -> None:
+        self.coder = coder
+        self._inner_products = inner_products
+        self.tensors: dict[TensorKey, TensorTally] = defaultdict(TensorTally)
+
+    def add(self, layer: int, tensor: Tensor, x: mx.array, window: Window) -> EncodedTensor | None:
+        """Encodes and decodes x, one tensor of the window; None where it stays uncompressed."""
+        encoded = self.coder.encode(layer, tensor, x)
+        if encoded is None:
+            return None
+        of, tally = self.coder.tensors[layer, tensor], self.tensors[layer, tensor]
         segments = encoded.segments
         coded = slice(segments.sinks, segments.sinks + segments.coded)
-        offset = self.codec.offset(encoded.coded, encoded.context(self.ctx))
-        self.windows.append(measure_distortion(x, decoded, offset, coded))
-        self._count(x, encoded.nbytes)
-        self.nominal += nominal_bytes(self.codec, self.ctx, x.shape[-2], plan.sinks, plan.recent)
-        self.uncompressed_tokens += encoded.uncompressed_tokens
-
-    def add_uncompressed(self, x: mx.array) -> None:
-        """Adds x kept in the cache's dtype."""
-        size: int = getattr(mx, self.ctx.cache_dtype).size
-        self._count(x, x.size * size)
-        self.nominal += x.size * size
-        self.uncompressed_tokens += x.shape[-2]
-
-    def _count(self, x: mx.array, resident: int) -> None:
-        self.elements += x.size
-        self.resident += resident
-        self.fp16 += 2 * x.size
-        self.tokens += x.shape[-2]
-
-    @property
-    def center(self) -> str:
-        """How the tensor was centred: none, mean or rope."""
-        return centring_used(self.codec.center, self.ctx) if isinstance(self.codec, Centred) else "none"
-
-
-class CodecTally:
-    """What one plan does to a capture."""
-
-    def __init__(self, capture: Capture, plan: CompressionPlan) -> None:
-        plan.check_layers(list(capture.layers))
-        self.plan = plan
-        self.shared: dict[str, int] = {}
-        self.skipped: dict[tuple[int, Tensor], str] = {}
-        self.tensors: dict[tuple[int, Tensor], TensorTally] = {}
-        for layer in capture.layers:
-            for tensor in TENSORS:
-                ctx = capture.context(layer, tensor)
-                codec = plan.codec_of(layer, tensor)
-                self.tensors[layer, tensor] = TensorTally(ctx, codec, str(plan.spec(layer, tensor)))
-                if reason := codec.unsupported(ctx):
-                    self.skipped[layer, tensor] = reason
-
-    def encode(self, layer: int, tensor: Tensor, x: mx.array) -> EncodedTensor | None:
-        """Encodes one tensor of one window and adds it up; None where it stays uncompressed.
-
-        A tensor that a codec refuses in one window counts as skipped in all.
-        """
-        tally = self.tensors[layer, tensor]
-        encoded = None
-        if (layer, tensor) not in self.skipped:
-            try:
-                encoded = encode_tensor(tally.codec, x, tally.ctx, self.plan.sinks, self.plan.recent)
-            except Unsupported as e:
-                self.skipped[layer, tensor] = str(e)
-        if encoded is None:
-            tally.add_uncompressed(x)
-            return None
-        mx.eval(encoded.arrays)
-        tally.add(x, encoded, self.plan)
-        self.shared |= {key: array.nbytes for key, array in encoded.coded.shared.items()}
+        decoded = decode_tensor(of.codec, encoded, of.ctx)
+        offset = of.codec.offset(encoded.coded, encoded.context(of.ctx))
+        tally.distortion.append(measure_distortion(x, decoded, offset, coded))
+        if self._inner_products and tensor == "keys" and len(window.query_positions):
+            tally.products.append(_products(of, window.queries(layer), x, encoded, window.query_positions, offset))
         return encoded
-
-    def check_something_compressed(self) -> None:
-        """Raises `InputError` if not a single token was coded: such a run says nothing."""
-        if any(t.uncompressed_tokens < t.tokens for t in self.tensors.values()):
-            return
-        reasons = "; ".join(sorted(set(self.skipped.values())))
-        if not reasons:
-            tokens = max((t.tokens // max(len(t.windows), 1) for t in self.tensors.values()), default=0)
-            reasons = (
-                f"windows of {tokens} tokens leave none to code beside {self.plan.sinks} sinks, {self.plan.recent} "
-                "recent ones and the 64 that centring needs; use longer windows, or center=none"
-            )
-        raise InputError(f"{self.plan.codec} compressed nothing: {reasons}")
 
     def result(self) -> CodecResult:
         """Everything added up, per layer and in total."""
-        everything = list(self.tensors.values())
-        by_tensor: dict[Tensor, Metrics] = {
-            name: _metrics([t for t in everything if t.ctx.tensor == name]) for name in TENSORS
-        }
-        total = _metrics(everything, shared=sum(self.shared.values()))
+        measured = [key for key in self.coder.tensors if key in self.tensors]
+        by_tensor = {t: self._metrics([k for k in measured if k[1] == t]) for t in TENSORS}
         layers = [
-            LayerResult(layer=layer, tensor=name, codec=tally.spec, center=tally.center, metrics=_metrics([tally]))
-            for (layer, name), tally in self.tensors.items()
-            if (layer, name) not in self.skipped
+            self.coder.row(*k, self._metrics([k]), self._heads(k)) for k in measured if k not in self.coder.skipped
         ]
-        skipped = [SkippedTensor(layer=layer, tensor=name, reason=r) for (layer, name), r in self.skipped.items()]
-        return CodecResult(
-            codec=str(self.plan.codec),
-            total=total,
-            by_tensor=by_tensor,
-            layers=layers,
-            skipped=skipped,
-            notes=list(self._notes()),
-        )
+        return self.coder.result(self._metrics(measured, products=False), by_tensor, layers)
 
-    def _notes(self) -> Iterable[str]:
-        if self.skipped:
-            yield "skipped tensors are counted uncompressed, in the cache's dtype"
-        fallen = {t.ctx.layer for t in self.tensors.values() if _asked_rope(t.codec) and t.center == "mean"}
-        if fallen:
-            yield f"center=rope is a plain mean in {len(fallen)} layers, whose rotary parameters aren't known"
-        kinds = {
-            (k, t.ctx.head_dim) for t in self.tensors.values() if (k := getattr(_inner(t.codec), "rotation", None))
+    def _heads(self, key: TensorKey) -> list[Metrics]:
+        """One for each KV head."""
+        windows = self.tensors[key].distortion
+        errors = np.sum([d.error for d in windows], axis=0)
+        energies = np.sum([d.energy for d in windows], axis=0)
+        cosines = np.sum([d.cosine for d in windows], axis=0) / sum(d.vectors for d in windows)
+        return [
+            {
+                "relative_mse": lower(ratio(float(error), float(energy)), "1"),
+                "cosine": Metric(value=float(cosine), unit="1", higher_is_better=True),
+            }
+            for error, energy, cosine in zip(errors, energies, cosines, strict=True)
+        ]
+
+    def _metrics(self, keys: list[TensorKey], products: bool = True) -> Metrics:
+        """Of one tensor, or of several pooled: errors over energies."""
+        if not keys:
+            return {}
+        tallies = [self.tensors[key] for key in keys]
+        windows = min(len(t.distortion) for t in tallies)
+        errors = np.array([sum(t.distortion[w].error.sum() for t in tallies) for w in range(windows)])
+        energies = np.array([sum(t.distortion[w].energy.sum() for t in tallies) for w in range(windows)])
+        low, high = ratio_interval(errors, energies) or (None, None)
+        value = ratio(errors.sum(), energies.sum())
+        every = [d for t in tallies for d in t.distortion]
+        vectors = sum(d.vectors * len(d.error) for d in every)
+        cosine = sum(float(d.cosine.sum()) for d in every)
+        metrics = {
+            "relative_mse": Metric(value=value, unit="1", n=windows, ci_low=low, ci_high=high, higher_is_better=False),
+            "relative_mse_theory": lower(self._theory(keys, float(energies.sum())), "1"),
+            "cosine": Metric(value=cosine / vectors if vectors else None, unit="1", n=vectors, higher_is_better=True),
+            "snr_db": Metric(value=snr_db(value), unit="dB", n=windows, higher_is_better=True),
+            "worst_vector": lower(max((float(d.worst.max()) for d in every), default=None), "1"),
         }
-        for kind, head_dim in sorted(kinds):
-            if rotation_used(kind, head_dim) != kind:
-                yield f"rotation {kind} is qr for head_dim {head_dim}: there is no Hadamard matrix of that size"
-        waiting = sum(t.uncompressed_tokens for t in self.tensors.values())
-        tokens = sum(t.tokens for t in self.tensors.values())
-        if waiting and not self.skipped:
-            yield f"{waiting / tokens:.1%} of the tokens are kept uncompressed (sinks, recent, too few to centre)"
+        return metrics | (self._product_metrics(keys) if products else {})
+
+    def _theory(self, keys: list[TensorKey], energy: float) -> float | None:
+        """The codecs' own expectation, scaled by the share of the energy that is left for them after centring."""
+        expected = 0.0
+        for key in keys:
+            of = self.coder.tensors[key]
+            per_unit = of.codec.relative_mse_theory(of.ctx.head_dim)
+            if per_unit is None:
+                return None
+            expected += per_unit * sum(float(d.coded_energy.sum()) for d in self.tensors[key].distortion)
+        return ratio(expected, energy)
+
+    def _product_metrics(self, keys: list[TensorKey]) -> Metrics:
+        """Bias, slope and variance of the scores of captured queries; nothing where there are no queries."""
+        products = [p for key in keys for p in self.tensors[key].products]
+        if not products:
+            return {}
+        pooled = concatenate([p for p, _ in products])
+        pairs = float(pooled.pairs.sum())
+        expected = 0.0
+        for key in keys:
+            of = self.coder.tensors[key]
+            per_unit = of.codec.ip_variance_theory(of.ctx.head_dim)
+            if per_unit is None:
+                expected = math.nan
+                break
+            expected += per_unit * sum(share for _, share in self.tensors[key].products)
+        return {
+            "ip_bias": Metric(value=pooled.bias, unit="1", n=int(pairs)),
+            "ip_slope": Metric(value=pooled.slope, unit="1", n=int(pairs)),
+            "ip_variance_d": lower(pooled.variance_d, "1"),
+            "ip_variance_d_theory": lower(None if math.isnan(expected) else ratio(expected, pairs), "1"),
+        }
 
 
-def _inner(codec: Codec) -> Codec:
-    return codec.inner if isinstance(codec, Centred) else codec
+def _products(
+    of: CodedTensor,
+    queries: mx.array,
+    keys: mx.array,
+    encoded: EncodedTensor,
+    positions: NDArray[np.int32],
+    offset: mx.array | None,
+) -> tuple[InnerProducts, float]:
+    """Inner products of queries with the coded keys that they see, and the sum over these pairs of the energy share.
 
-
-def _asked_rope(codec: Codec) -> bool:
-    return isinstance(codec, Centred) and codec.center == "rope"
-
-
-def _metrics(tallies: list[TensorTally], shared: int = 0) -> Metrics:
-    """Metrics of one tensor or of several pooled: errors over energies, bytes over elements."""
-    metrics: Metrics = {}
-    measured = [t for t in tallies if t.windows]
-    if measured:
-        metrics |= _distortion_metrics(measured)
-    elements = sum(t.elements for t in tallies)
-    resident, nominal = sum(t.resident for t in tallies) + shared, sum(t.nominal for t in tallies)
-    fp16 = sum(t.fp16 for t in tallies)
-    bits = [t.codec.bits_nominal(t.ctx) for t in tallies]
-    weights = [t.elements for t in tallies]
-    metrics["bits_nominal"] = _lower(float(np.average(bits, weights=weights)) if elements else None, "bits/element")
-    metrics["bits_effective"] = _lower(8 * resident / elements if elements else None, "bits/element")
-    metrics["bytes_resident"] = _lower(resident, "bytes")
-    metrics["bytes_nominal"] = _lower(nominal, "bytes")
-    metrics["bytes_fp16"] = Metric(value=fp16, unit="bytes")
-    metrics["ratio"] = Metric(value=fp16 / resident if resident else None, unit="x", higher_is_better=True)
-    return metrics
-
-
-def _distortion_metrics(tallies: list[TensorTally]) -> Metrics:
-    windows = min(len(t.windows) for t in tallies)
-    errors = np.array([sum(t.windows[w].error.sum() for t in tallies) for w in range(windows)])
-    energies = np.array([sum(t.windows[w].energy.sum() for t in tallies) for w in range(windows)])
-    interval = ratio_interval(errors, energies)
-    value = ratio(errors.sum(), energies.sum())
-    vectors = sum(d.vectors * len(d.error) for t in tallies for d in t.windows)
-    cosine = sum(d.cosine.sum() for t in tallies for d in t.windows)
-    low, high = interval or (None, None)
-    return {
-        "relative_mse": Metric(value=value, unit="1", n=windows, ci_low=low, ci_high=high, higher_is_better=False),
-        "relative_mse_theory": _lower(_theory(tallies, float(energies.sum())), "1"),
-        "cosine": Metric(value=cosine / vectors if vectors else None, unit="1", n=vectors, higher_is_better=True),
-        "snr_db": Metric(value=snr_db(value), unit="dB", n=windows, higher_is_better=True),
-        "worst_vector": _lower(max((float(d.worst.max()) for t in tallies for d in t.windows), default=None), "1"),
-    }
-
-
-def _theory(tallies: list[TensorTally], energy: float) -> float | None:
-    """The codec's own expectation, scaled by the share of the energy that is left for it after centring."""
-    expected = 0.0
-    for tally in tallies:
-        per_unit = tally.codec.relative_mse_theory(tally.ctx.head_dim)
-        if per_unit is None:
-            return None
-        expected += per_unit * sum(float(d.coded_energy.sum()) for d in tally.windows)
-    return ratio(expected, energy)
-
-
-def _lower(value: float | None, unit: str) -> Metric:
-    return Metric(value=value, unit=unit, higher_is_better=False)
+    That is ||key - offset||**2 / ||key||**2, the part of a key's energy that the codec codes.
+    """
+    segments, ctx = encoded.segments, of.ctx
+    coded = slice(segments.sinks, segments.sinks + segments.coded)
+    mask = visible(positions, keys.shape[-2], ctx.window)[:, coded]
+    middle = keys[..., coded, :].astype(mx.float32)
+    exact = queries.astype(mx.float32) @ mx.repeat(middle, ctx.gqa_ratio, axis=0).swapaxes(-1, -2)
+    key_norms = norms(middle)
+    measured = measure_inner_products(
+        exact, score_middle(of.codec, queries, encoded, ctx), norms(queries), key_norms, mask, ctx.head_dim
+    )
+    left = key_norms if offset is None else norms(middle - offset)
+    shares = np.divide(left, key_norms, out=np.zeros_like(left), where=key_norms > 0) ** 2
+    return measured, float((shares @ mask.sum(axis=0)).sum()) * ctx.gqa_ratio

@@ -23,3 +23,13 @@ def ratio_interval(
     ratios = np.asarray(numerators)[drawn].sum(axis=1) / np.asarray(denominators)[drawn].sum(axis=1)
     low, high = np.percentile(ratios, [2.5, 97.5])
     return float(low), float(high)
+
+
+def mean_interval(values: np.ndarray[Any, Any], seed: int = 0) -> tuple[float, float] | None:
+    """95 % interval of the mean of values [windows]; percentile bootstrap over windows.
+
+    None for fewer than two windows, or where one has no value (NaN).
+    """
+    if np.isnan(values).any():
+        return None
+    return ratio_interval(values, np.ones(len(values)), seed)

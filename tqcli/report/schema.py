@@ -28,14 +28,15 @@ Metrics = dict[str, Metric]
 
 
 class LayerResult(_Record):
-    """The keys or the values of one layer."""
+    """The keys or the values of one layer, or what comes of both."""
 
     layer: int
-    tensor: Literal["keys", "values"]
+    tensor: Literal["keys", "values", "both"]
     codec: str
     center: str
     metrics: Metrics
     heads: list[Metrics] = Field(default_factory=list)
+    """One for each KV head; for attention, one for each query head."""
 
 
 class SkippedTensor(_Record):
@@ -72,7 +73,7 @@ class Result(_Record):
     """One measurement of one capture with one or more codecs."""
 
     version: int = SCHEMA_VERSION
-    kind: Literal["distortion", "memory", "compress"]
+    kind: Literal["distortion", "attention", "memory", "compress"]
     environment: Environment
     capture: str
     model: dict[str, Any]
@@ -81,6 +82,8 @@ class Result(_Record):
     codecs: list[CodecResult]
     skipped_layers: list[SkippedTensor] = Field(default_factory=list)
     """Layers of the model that the capture doesn't hold, and why."""
+    notes: list[str] = Field(default_factory=list)
+    """What to know of the capture when reading the numbers."""
 
     def to_json(self) -> str:
         """The JSON document that `--json` prints."""

@@ -54,6 +54,9 @@ def print_distortion(result: Result) -> None:
         "cosine",
         "SNR dB",
         "worst",
+        "ip slope",
+        "d·variance",
+        "theory",
         "ratio",
     )
     by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
@@ -63,7 +66,43 @@ def print_distortion(result: Result) -> None:
     _print(summary)
     print("Effective bits: all bytes of a tensor's live buffers. Theory: the codec's own expectation, scaled by the")
     print("energy left after centring. Worst: the largest error of one vector, relative to that vector.")
-    print("Intervals: bootstrap over windows.")
+    print("Intervals: bootstrap over windows. ip: estimated against exact products of keys with captured queries, over")
+    print("their norms; the variance times head_dim.")
+    _print_remarks(result)
+
+
+def print_attention(result: Result) -> None:
+    """One row a layer with the divergence of each codec's weights, then a summary of the codecs by bytes."""
+    _print_basis(result)
+    settings = result.settings
+    heads = [codec.codec.replace(" | ", "\n| ") for codec in result.codecs]
+    table = _table("layer", *heads, title="KL divergence of attention weights, nats")
+    rows = [{row.layer: row.metrics for row in codec.layers} for codec in result.codecs]
+    for layer in sorted({layer for codec in rows for layer in codec}):
+        table.add_row(str(layer), *[_four(codec.get(layer, {}), "attention_kl") for codec in rows])
+    _print(table)
+    measures = {"attention_kl": "KL", "attention_error": "output error", "logit_correlation": "logit corr."}
+    kinds = [f"{text}\n{kind}" for text in measures.values() for kind in ("mean", "median", "worst (layer)")]
+    bits = ("effective\nbits", "of\nkeys", "of\nvalues", "ratio")
+    summary = _table("codec", "center", *bits, *kinds, f"top-{settings['top_k']}\noverlap")
+    for codec in sorted(result.codecs, key=lambda codec: codec.total["bytes_nominal"].value or 0):
+        sizes = [codec.total, codec.by_tensor["keys"], codec.by_tensor["values"]]
+        center = ", ".join(sorted({row.center for row in codec.layers})) or _DASH
+        summary.add_row(
+            codec.codec.replace(" | ", "\n| "),
+            center,
+            *[_number(size, "bits_effective", ".3f") for size in sizes],
+            _number(codec.total, "ratio", ".2f"),
+            *[cell for name in measures for cell in _mean_median_worst(codec.total, name)],
+            _number(codec.total, "topk_overlap", ".3f"),
+        )
+    _print(summary)
+    span = f"{settings['queries']} query positions from {settings['first_position']} on"
+    print(f"Over {span} and all heads; mean, median and")
+    print(
+        "worst are over layers. KL: of the attention weights, exact against coded. Output error: ||o - o'||² / ||o||²."
+    )
+    print("Logit corr.: of exact and coded logits within a query. Effective bits: all bytes of keys and values.")
     _print_remarks(result)
 
 
@@ -130,6 +169,12 @@ def _print_basis(result: Result) -> None:
         f"{data['windows']} windows of {data['tokens']} tokens; {settings['sinks']} sinks, {settings['recent']} recent "
         f"tokens uncompressed; {result.environment.device}"
     )
+    if calibration := settings.get("calibration"):
+        learned = calibration["dataset"]
+        print(
+            f"Calibrated on {calibration['capture']}: {learned['windows']} windows of {learned['tokens']} tokens of "
+            f"{learned['spec']}, seed {learned['seed']}"
+        )
 
 
 def _error(metrics: Metrics, name: str) -> str:
@@ -141,6 +186,8 @@ def _error(metrics: Metrics, name: str) -> str:
 def _print_remarks(result: Result) -> None:
     for skipped in result.skipped_layers:
         print(f"not captured: layer {skipped.layer}: {skipped.reason}")
+    for note in result.notes:
+        print(f"note: {note}")
     for codec in result.codecs:
         for reason, tensors in _by_reason(codec).items():
             print(f"{codec.codec} skipped {tensors}: {reason}")
@@ -178,8 +225,23 @@ def _distortion_cells(metrics: Metrics) -> list[str]:
         _number(metrics, "cosine", ".4f"),
         _number(metrics, "snr_db", ".1f"),
         _number(metrics, "worst_vector", ".3f"),
+        _number(metrics, "ip_slope", ".4f"),
+        _error(metrics, "ip_variance_d"),
+        _error(metrics, "ip_variance_d_theory"),
         _number(metrics, "ratio", ".2f"),
     ]
+
+
+def _mean_median_worst(metrics: Metrics, name: str) -> list[str]:
+    worst = metrics.get(f"{name}_worst_layer")
+    layer = "" if worst is None or worst.value is None else f" ({worst.value:.0f})"
+    return [_four(metrics, name), _four(metrics, f"{name}_median"), _four(metrics, f"{name}_worst") + layer]
+
+
+def _four(metrics: Metrics, name: str) -> str:
+    """Four decimals, or two digits where those would be zeros."""
+    value = metrics[name].value if name in metrics else None
+    return _DASH if value is None else f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
 
 
 def _bits(metrics: Metrics) -> list[str]:

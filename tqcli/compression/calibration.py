@@ -1,0 +1,81 @@
+"""What codecs learn from a calibration capture: another text, run through the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+
+from tqcli.capture.store import Capture
+from tqcli.codecs.base import State
+from tqcli.codecs.context import LayerContext, Tensor
+from tqcli.codecs.warm_up import WarmUp
+from tqcli.compression.plan import CompressionPlan
+from tqcli.compression.tensor import Segments, coded_context
+from tqcli.errors import InputError
+
+States = dict[tuple[int, Tensor], State]
+"""What was learned, by layer and tensor; a tensor whose codec learns nothing isn't in it."""
+
+
+def calibrate(plan: CompressionPlan, evaluated: Capture, calibration: Capture | None) -> States:
+    """Lets every codec of the plan learn from `calibration`, over all its windows but for their sinks.
+
+    Without a calibration capture nothing is learned beforehand. Raises `InputError` where a codec needs one, and for
+    one that is of another model, lacks a layer, or shares text with what is evaluated.
+    """
+    wanted: dict[tuple[WarmUp, Tensor], list[int]] = {}
+    tensors: tuple[Tensor, ...] = ("keys", "values")
+    for layer in evaluated.layers:
+        for tensor in tensors:
+            codec, ctx = plan.codec_of(layer, tensor), evaluated.context(layer, tensor)
+            if codec.learns(ctx) and codec.unsupported(ctx) is None:
+                if calibration is None and codec.needs_calibration:
+                    raise InputError(
+                        f"{codec.name} learns from another text: capture one (tq capture --seed 1 --out ...) and name "
+                        "it with --calibration"
+                    )
+                wanted.setdefault((codec, tensor), []).append(layer)
+    states: States = {}
+    if calibration is not None:
+        check_calibration(evaluated, calibration)
+        for (codec, tensor), layers in wanted.items():
+            learned = codec.calibrate_layers(_tensors(calibration, tensor, layers, plan.sinks))
+            states |= {(layer, tensor): state for layer, state in learned.items()}
+    return states
+
+
+def check_calibration(evaluated: Capture, calibration: Capture) -> None:
+    """Raises `InputError` unless the captures are of one model and the same layers, and share no text."""
+    here, there = evaluated.manifest, calibration.manifest
+    where = f"the calibration capture {calibration.folder}"
+    if (here.model.weights_sha256, here.model.config_sha256) != (there.model.weights_sha256, there.model.config_sha256):
+        raise InputError(
+            f"{where} is of {there.model.name}, not of the {here.model.name} that is measured; capture that one"
+        )
+    if missing := sorted(set(evaluated.layers) - set(calibration.layers)):
+        raise InputError(f"{where} lacks layer {missing[0]}; capture the same layers")
+    if here.dataset.text_sha256 != there.dataset.text_sha256:
+        return
+    for a in here.shards:
+        for b in there.shards:
+            apart = a.start + here.dataset.tokens <= b.start or b.start + there.dataset.tokens <= a.start
+            if a.document == b.document and not apart:
+                raise InputError(
+                    f"{where} shares text with what is measured (window {b.window} with window {a.window}, in "
+                    f"{a.document}); capture other windows with another --seed, or another text"
+                )
+
+
+def _tensors(
+    calibration: Capture, tensor: Tensor, layers: list[int], sinks: int
+) -> Iterator[tuple[LayerContext, mx.array]]:
+    """Each layer's tensor with the windows one after the other, [n_kv_heads, windows * tokens, head_dim]."""
+    segments = Segments.split(calibration.manifest.dataset.tokens, sinks, 0)
+    for layer in layers:
+        ctx = coded_context(calibration.context(layer, tensor), segments)
+        parts = [window.tensor(layer, tensor)[..., segments.sinks :, :] for window in calibration.windows()]
+        positions = np.tile(np.arange(segments.sinks, segments.sinks + segments.coded), len(parts))
+        yield replace(ctx, positions=positions), mx.concatenate(parts, axis=-2)
