@@ -27,7 +27,7 @@ def assert_nearest(x: np.ndarray, codebook: np.ndarray, codes: np.ndarray) -> No
     chosen = apart[np.arange(len(x)), codes.astype(int)]
     size = np.sum(x.astype(np.float64) ** 2, axis=1) + np.sum(codebook.astype(np.float64) ** 2, axis=1).max()
     assert np.all(chosen - least <= 1e-6 * size)
-    assert np.mean(codes == apart.argmin(axis=1)) > 0.99
+    assert np.mean(codes == apart.argmin(axis=1)) > 0.9
 
 
 @pytest.mark.parametrize("entries", ENTRIES)

@@ -50,15 +50,27 @@ def kmeans(x: mx.array, entries: int, iterations: int, seed: int, tolerance: flo
 
 
 def _seeds(samples: FloatArray, entries: int, rng: np.random.Generator) -> FloatArray:
-    """Entries chosen by k-means++: each next one with probability in proportion to the squared distance so far."""
+    """Entries chosen by k-means++: each next one with probability in proportion to the squared distance so far.
+
+    They are chosen among a weighted part of the vectors, half of it drawn evenly and half by squared distance from the
+    mean (Bachem, Lucic and Krause, Scalable k-means clustering via lightweight coresets, 2018), so that rare vectors
+    far away are not missed.
+    """
     count = min(len(samples), max(_SEEDS_FROM * entries, _SEEDS_FROM_AT_LEAST))
-    among: DoubleArray = samples[rng.choice(len(samples), count, replace=False)].astype(np.float64)
-    chosen = [0]  # they are in random order already
+    apart = samples - np.mean(samples, axis=0, dtype=np.float64)
+    energy = np.einsum("ij,ij->i", apart, apart)
+    chance = np.full(len(samples), 1 / len(samples))
+    if energy.sum() > 0:
+        chance = (chance + energy / energy.sum()) / 2
+    drawn = rng.choice(len(samples), count, p=chance)
+    among: DoubleArray = samples[drawn].astype(np.float64)
+    weights = 1 / chance[drawn]
+    chosen = [int(np.searchsorted(np.cumsum(weights), rng.random() * weights.sum(), side="right"))]
     distances: DoubleArray = np.full(count, np.inf)
     for draw in rng.random(entries - 1):
         apart = among - among[chosen[-1]]
         np.minimum(distances, np.einsum("ij,ij->i", apart, apart), out=distances)
-        reach = np.cumsum(distances)
+        reach = np.cumsum(distances * weights)
         chosen.append(min(int(np.searchsorted(reach, draw * reach[-1], side="right")), count - 1))
     return among[chosen].astype(np.float32)
 

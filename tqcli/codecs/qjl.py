@@ -78,6 +78,8 @@ class QJL(Codec):
         return vectors * tokens * (4 * words_per_row(self.rows(ctx.head_dim), 1) + SCALE_BITS // 8)
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
+        if self.sketch == "orthogonal" and self.rotation == "none":
+            return None  # it depends on the data
         return sketch_error(self._sketch(head_dim))
 
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:

@@ -84,6 +84,8 @@ class TurboQuantMSE(Codec):
         return vectors * tokens * (4 * words_per_row(ctx.head_dim, int(self.bits)) + scale)
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
+        if self.rotation == "none":
+            return None  # it depends on the data
         of = lloyd_max.distortion if self.scale == "plain" else lloyd_max.unbiased_distortion
         return of(head_dim, int(self.bits)) + SCALE_ROUNDING
 

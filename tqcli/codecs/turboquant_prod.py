@@ -90,6 +90,8 @@ class TurboQuantProd(Codec):
         return own if self._first is None else own + self._first.bytes_nominal(vectors, tokens, ctx)
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
+        if self.rotation == "none":
+            return None  # it depends on the data
         left = 1.0 if self._first is None else self._first.relative_mse_theory(head_dim)
         return None if left is None else left * sketch_error(self._sketch(head_dim))
 

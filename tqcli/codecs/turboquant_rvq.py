@@ -105,6 +105,8 @@ class TurboQuantRVQ(Codec):
         return vectors * tokens * (4 * sum(words_per_row(ctx.head_dim, b) for b in bits) + scale)
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
+        if self.rotation == "none":
+            return None  # it depends on the data
         bits = stage_bits(self.bits)
         if self.scale == "plain" and len(bits[: self.stages]) == 1:
             return lloyd_max.distortion(head_dim, bits[0]) + SCALE_ROUNDING

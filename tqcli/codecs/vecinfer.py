@@ -13,7 +13,14 @@ import numpy as np
 from tqcli.codecs.base import Center, Codec, Encoded, State, Unsupported, check_bits, register
 from tqcli.codecs.context import LayerContext
 from tqcli.codecs.kmeans import kmeans
-from tqcli.codecs.rotation import RotationKind, check_rotation, rotation_matrix, shared_rotation, take_rotation
+from tqcli.codecs.rotation import (
+    RotationKind,
+    check_rotation,
+    rotation_matrix,
+    rotation_remarks,
+    shared_rotation,
+    take_rotation,
+)
 from tqcli.errors import InputError
 from tqcli.kernels import pack_bits, unpack_bits, vector_dequantise, vector_quantise, words_per_row
 
@@ -88,6 +95,9 @@ class VecInfer(Codec):
         if ctx.head_dim % self.sub_dim:
             return f"head_dim {ctx.head_dim} is not a multiple of vecinfer's sub_dim of {self.sub_dim}"
         return None
+
+    def remarks(self, ctx: LayerContext) -> list[str]:
+        return rotation_remarks(self.rotation, ctx.head_dim) if ctx.tensor == "keys" else []
 
     def learns(self, ctx: LayerContext) -> tuple[str, ...]:
         return (_CODEBOOK, _SMOOTH) if self._smooths(ctx) else (_CODEBOOK,)
