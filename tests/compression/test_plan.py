@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 from small_captures import write_capture
 
 from tqcli.capture.store import open_capture
 from tqcli.codecs.spec import parse_codec
+from tqcli.compression.decompress import decompress
 from tqcli.compression.manifest import load_encoded_manifest
 from tqcli.compression.plan import CompressionPlan, parse_layer_bits
 from tqcli.compression.tensor import Segments
@@ -127,3 +129,20 @@ def test_memory_counts_sinks_and_recent_tokens_at_the_models_dtype(tmp_path: Pat
     projected = total["bytes_nominal_131072"].value
     assert projected is not None
     assert 8 * projected / (elements * 128) == pytest.approx(4.25, rel=0.01)
+
+
+def test_the_first_stage_is_decoded_alone(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c"))
+    compress(capture, CompressionPlan(parse_codec("turboquant-rvq@4 | turboquant-mse@4")), tmp_path / "rvq")
+    compress(capture, CompressionPlan(parse_codec("turboquant-mse@2 | turboquant-mse@4")), tmp_path / "mse")
+    manifest = decompress(tmp_path / "rvq", tmp_path / "coarse", stages=1)
+    assert manifest.decoded_from == "turboquant-rvq@4 | turboquant-mse@4 (stages=1)"
+    decompress(tmp_path / "mse", tmp_path / "expected")
+    coarse, expected = (next(open_capture(tmp_path / name).windows()) for name in ("coarse", "expected"))
+    for tensor in ("keys", "values"):
+        assert mx.allclose(coarse.tensor(1, tensor), expected.tensor(1, tensor), atol=1e-6).item()  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="which has no stages; leave out --stages 1"):
+        decompress(tmp_path / "mse", tmp_path / "other", stages=1)
+    with pytest.raises(InputError, match="stages must be 1 or 2, not 3"):
+        decompress(tmp_path / "rvq", tmp_path / "other", stages=3)
+    assert not (tmp_path / "other").exists()

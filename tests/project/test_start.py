@@ -34,3 +34,10 @@ def test_the_package_runs_as_a_module() -> None:
 
 def test_the_command_line_loads_no_heavy_library_before_a_command_runs() -> None:
     assert sorted(set(HEAVY) & set(json.loads(run_python(LOADED)))) == []
+
+
+def test_matrix_products_are_float32_unless_the_user_says_otherwise() -> None:
+    """MLX would use TF32 on NVIDIA GPUs, which flips codes."""
+    show = "import tqcli, os; print(os.environ['MLX_ENABLE_TF32'])"
+    assert run_python(show).strip() == "0"
+    assert run_python(f"import os; os.environ['MLX_ENABLE_TF32'] = '1'; {show}").strip() == "1"

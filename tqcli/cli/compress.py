@@ -95,6 +95,9 @@ def _pair(pair: CodecPair, algo: str, value_algo: str | None, value_bits: float 
 def decompress(
     encoded: Annotated[Path, typer.Argument(help="A folder that tq compress wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")],
+    stages: Annotated[
+        int | None, typer.Option("--stages", help="Stages of turboquant-rvq to decode: 1 or 2. Default: as compressed.")
+    ] = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -104,7 +107,7 @@ def decompress(
     """
     from tqcli.compression.decompress import decompress as run
 
-    manifest = run(encoded, out, overwrite=overwrite)
+    manifest = run(encoded, out, stages=stages, overwrite=overwrite)
     if json:
         print(manifest.model_dump_json(indent=1))
         return

@@ -7,7 +7,7 @@ from dataclasses import fields
 from tqcli.codecs.base import Codec
 from tqcli.codecs.centring import Centred
 from tqcli.codecs.context import Tensor
-from tqcli.codecs.spec import parse_codec
+from tqcli.codecs.spec import CodecSpec, parse_codec
 from tqcli.codecs.split import ChannelSplit
 from tqcli.codecs.warm_up import WarmUp
 from tqcli.codecs.wrapper import Wrapper
@@ -27,6 +27,16 @@ def describe(codec: Codec) -> str:
     return codec.name + bits + "".join(f",{key}={value}" for key, value in (options | wrapped).items())
 
 
-def rebuild(description: str, tensor: Tensor) -> WarmUp:
-    """The codec of a description. Raises `InputError` where this tq doesn't know it."""
-    return parse_codec(description).of(tensor).build(tensor)
+def rebuild(description: str, tensor: Tensor, stages: int | None = None) -> WarmUp:
+    """The codec of a description; a codec of several stages decodes as many of them as `stages`, where it is given.
+
+    Raises `InputError` where this tq doesn't know the codec, or it hasn't so many stages.
+    """
+    spec = parse_codec(description).of(tensor)
+    options = tuple((k, str(stages) if k == "stages" and stages is not None else v) for k, v in spec.options)
+    return CodecSpec(spec.name, spec.bits, options).build(tensor)
+
+
+def has_stages(description: str) -> bool:
+    """Whether the codec of a description can be decoded by its first stage alone."""
+    return ",stages=" in description

@@ -100,7 +100,8 @@ def rotation_matrix(arrays: dict[str, mx.array], head_dim: int) -> mx.array:
 @lru_cache(maxsize=32)
 def _hadamard_rounds(signs: bytes, head_dim: int) -> mx.array:
     # Row i of the transform of the identity is H e_i, so this is H transposed: for m = 20 and 28 H is not symmetric.
-    h = np.array(mx.hadamard_transform(mx.eye(head_dim)), dtype=np.float64).T
+    # On the CPU: MLX's CUDA kernel doesn't compile for 20.
+    h = np.array(mx.hadamard_transform(mx.eye(head_dim), stream=mx.cpu), dtype=np.float64).T
     matrix: np.ndarray[Any, np.dtype[np.float64]] = np.eye(head_dim)
     for round_signs in np.frombuffer(signs, dtype=np.int8).reshape(-1, head_dim):
         matrix = h @ (round_signs[:, None] * matrix)

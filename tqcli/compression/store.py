@@ -119,9 +119,12 @@ class EncodedWriter:
 
 
 def decoded_windows(
-    folder: Path, manifest: EncodedManifest
+    folder: Path, manifest: EncodedManifest, stages: int | None = None
 ) -> Iterator[tuple[EncodedShard, dict[tuple[int, Tensor], mx.array]]]:
-    """Each shard with its decoded tensors, float32 [n_kv_heads, tokens, head_dim], by layer and tensor."""
+    """Each shard with its decoded tensors, float32 [n_kv_heads, tokens, head_dim], by layer and tensor.
+
+    stages: how many stages of a codec that has several are read; None for as many as it was written with.
+    """
     shared: dict[str, mx.array] = {}
     if manifest.shared is not None:
         shared, _ = read_shard(folder, _record(manifest.shared))
@@ -135,7 +138,7 @@ def decoded_windows(
                 own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
                 if not own:
                     raise InputError(f"{folder / shard.file} lacks the {tensor} of layer {layer.layer}; compress anew")
-                decoded[layer.layer, tensor] = _decode(own, shared, manifest, layer, tensor)
+                decoded[layer.layer, tensor] = _decode(own, shared, manifest, layer, tensor, stages)
         yield shard, decoded
 
 
@@ -145,10 +148,11 @@ def _decode(
     manifest: EncodedManifest,
     layer: EncodedLayer,
     tensor: Tensor,
+    stages: int | None,
 ) -> mx.array:
     if _UNCOMPRESSED in own:
         return own[_UNCOMPRESSED].astype(mx.float32)
-    codec = rebuild(layer.keys if tensor == "keys" else layer.values, tensor)
+    codec = rebuild(layer.keys if tensor == "keys" else layer.values, tensor, stages)
     exact = {name: own.pop(name) for name in (SINKS, RECENT) if name in own}
     segments = Segments.split(manifest.dataset.tokens, manifest.sinks, manifest.recent)
     coded = Encoded(own, segments.coded, shared)
