@@ -6,8 +6,6 @@ MLX operations, on any device: the specification).
 
 from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
 from tqcli.kernels.hadamard_quant import (
-    SCALE_BITS,
-    has_embedded_scale,
     rotate_quantise,
     rotate_quantise_planes,
     unrotate_dequantise,
@@ -15,6 +13,7 @@ from tqcli.kernels.hadamard_quant import (
 )
 from tqcli.kernels.qjl import sketch_scores, sketch_signs, unsketch
 from tqcli.kernels.scalar_quant import scalar_dequantise, scalar_quantise
+from tqcli.kernels.scales import SCALE_BITS, has_embedded_scale
 from tqcli.kernels.vector_quant import vector_dequantise, vector_quantise
 
 __all__ = [

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from tqcli.kernels.bit_pack import words_per_row
+from tqcli.kernels.blocks import on_cpu
+
+SCALE_BITS = 16
 _BF16_MAX = 3.3895313892515355e38
 _BF16_TINY = 2.0**-133
 _RMS_LOW, _RMS_HIGH = 1e-12, 1e12
 
 
-def on_cpu() -> bool:
-    """Whether MLX computes on a CPU by default."""
-    return mx.default_device() == mx.Device(mx.cpu)
+def has_embedded_scale(head_dim: int, bits: int) -> bool:
+    """Whether a row of codes leaves 16 bits of its last word free, where the row's scale is then kept."""
+    return words_per_row(head_dim, bits) * 32 - head_dim * bits >= SCALE_BITS
 
 
 def root_mean_square(x: mx.array) -> mx.array:

@@ -31,6 +31,7 @@ def write_capture(
     window: int | None = None,
     queries: int = 8,
     last_queries: bool = False,
+    seed: int = 0,
 ) -> Path:
     """Gaussian keys with a shared mean of `shift`, values and queries, as `tq capture` would have written them.
 
@@ -38,7 +39,7 @@ def write_capture(
     """
     folder.mkdir(parents=True, exist_ok=True)
     width = value_head_dim or head_dim
-    rng = np.random.default_rng([head_dim, tokens])
+    rng = np.random.default_rng([head_dim, tokens, seed])
     shards = []
     for number in range(windows):
         sampled = min(queries, tokens)
@@ -53,7 +54,15 @@ def write_capture(
                 x = (rng.standard_normal((heads, count, size)) + mean).astype(np.float32)
                 arrays[f"layers.{layer}.{name}"] = mx.array(x).astype(getattr(mx, dtype))
         file = write_shard(folder, f"window-{number:05d}.safetensors", arrays, {"format": "tq-capture"})
-        shards.append({**vars(file), "window": number, "document": "made", "start": 0, "token_ids": [0] * tokens})
+        shards.append(
+            {
+                **vars(file),
+                "window": number,
+                "document": "made",
+                "start": 0,
+                "token_ids": rng.integers(0, 50_000, tokens).tolist(),
+            }
+        )
     write_json(folder / MANIFEST, _manifest(locals(), width, shards))
     return folder
 

@@ -1,8 +1,6 @@
 """Rotation, normalisation, scalar quantisation and packing of whole vectors in one operation, and back."""
 
 from tqcli.kernels.hadamard_quant.launch import (
-    SCALE_BITS,
-    has_embedded_scale,
     rotate_quantise,
     rotate_quantise_planes,
     unrotate_dequantise,
@@ -10,8 +8,6 @@ from tqcli.kernels.hadamard_quant.launch import (
 )
 
 __all__ = [
-    "SCALE_BITS",
-    "has_embedded_scale",
     "rotate_quantise",
     "rotate_quantise_planes",
     "unrotate_dequantise",

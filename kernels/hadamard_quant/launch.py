@@ -8,13 +8,7 @@ import mlx.core as mx
 
 from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.hadamard_quant import reference
-
-SCALE_BITS = 16
-
-
-def has_embedded_scale(head_dim: int, bits: int) -> bool:
-    """Whether a row of codes leaves 16 bits of its last word free, where the row's scale is then kept."""
-    return words_per_row(head_dim, bits) * 32 - head_dim * bits >= SCALE_BITS
+from tqcli.kernels.scales import has_embedded_scale
 
 
 def rotate_quantise(

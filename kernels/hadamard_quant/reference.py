@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from tqcli.kernels.bit_pack import pack_bits, unpack_bits
+from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
+from tqcli.kernels.blocks import BLOCK_ELEMENTS, on_cpu
 from tqcli.kernels.scalar_quant import scalar_dequantise, scalar_quantise
-from tqcli.kernels.scales import must_take_care, on_cpu, root_mean_square, stored_scale, take_out_largest
-
-_BLOCK_ELEMENTS = 1 << 18
-"""On a CPU the intermediate arrays of this many elements stay in its second-level cache: twice as fast."""
+from tqcli.kernels.scales import (
+    has_embedded_scale,
+    must_take_care,
+    root_mean_square,
+    stored_scale,
+    take_out_largest,
+)
 
 
 def rotate_quantise(
@@ -22,7 +26,7 @@ def rotate_quantise(
 ) -> tuple[tuple[mx.array, ...], mx.array | None]:
     """See `launch.rotate_quantise_planes`."""
     *lead, d = x.shape
-    words = [-(-d * b // 32) for b in bits]
+    words = [words_per_row(d, b) for b in bits]
     if x.size == 0:
         planes = tuple(mx.zeros((*lead, w), dtype=mx.uint32) for w in words)
         scales = mx.zeros(tuple(lead), dtype=mx.bfloat16)
@@ -31,7 +35,7 @@ def rotate_quantise(
         *packed, scales = _encode_rows(rows, rotation, codebook, thresholds, bits, unbiased)
         planes = tuple(p.reshape(*lead, w) for p, w in zip(packed, words, strict=True))
         scales = scales.reshape(lead)
-    if words[0] * 32 - d * bits[0] < 16:
+    if not has_embedded_scale(d, bits[0]):
         return planes, scales
     slack = scales.view(mx.uint16).astype(mx.uint32) << 16
     first = mx.concatenate([planes[0][..., :-1], planes[0][..., -1:] | slack[..., None]], axis=-1)
@@ -68,7 +72,7 @@ def _encode_rows(
 ) -> list[mx.array]:
     """Rows [n, d] float32 to packed planes [n, words] and, last, scales [n]."""
     n, d = x.shape
-    step = max(1, _BLOCK_ELEMENTS // d) if on_cpu() else n
+    step = max(1, BLOCK_ELEMENTS // d) if on_cpu() else n
     turned = x @ rotation.T  # of all rows at once: a product of few rows wastes its threads
     parts = []
     for start in range(0, n, step):

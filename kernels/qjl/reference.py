@@ -7,10 +7,8 @@ import math
 import mlx.core as mx
 
 from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
-from tqcli.kernels.scales import must_take_care, on_cpu, root_mean_square, stored_scale, take_out_largest
-
-_BLOCK_ELEMENTS = 1 << 18
-"""On a CPU no more projections, or unpacked signs, than these are in memory at a time: they stay in its cache."""
+from tqcli.kernels.blocks import BLOCK_ELEMENTS, on_cpu
+from tqcli.kernels.scales import must_take_care, root_mean_square, stored_scale, take_out_largest
 
 
 def sketch_signs(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
@@ -78,5 +76,5 @@ def _plus_minus(signs: mx.array, m: int) -> mx.array:
 
 
 def _blocks(rows: int, elements_a_row: int) -> list[slice]:
-    step = max(1, _BLOCK_ELEMENTS // elements_a_row) if on_cpu() else rows
+    step = max(1, BLOCK_ELEMENTS // elements_a_row) if on_cpu() else rows
     return [slice(start, start + step) for start in range(0, rows, step)]

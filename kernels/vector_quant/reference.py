@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from tqcli.kernels.blocks import on_cpu
+
 _BLOCK_SCORES, _BLOCK_SCORES_GPU = 1 << 20, 1 << 24
 """Scores at a time: 4 MB on a CPU, whose search then reads them from its cache, and 64 MB on a GPU."""
 _GROUP = 32
@@ -48,10 +50,9 @@ def _nearest(x: mx.array, codebook: mx.array) -> mx.array:
     half_norms = mx.sum(codebook * codebook, axis=-1, keepdims=True) / 2
     rows = mx.concatenate([x / row_unit, -unit / row_unit], axis=-1)
     table = mx.concatenate([codebook, half_norms], axis=-1)
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    grouped = on_cpu and table.shape[0] >= _GROUPED_FROM and table.shape[0] % _GROUP == 0
+    grouped = on_cpu() and table.shape[0] >= _GROUPED_FROM and table.shape[0] % _GROUP == 0
     rows, table = (mx.contiguous(rows.T), table) if grouped else (rows, mx.contiguous(table.T))
-    step = max(1, (_BLOCK_SCORES if on_cpu else _BLOCK_SCORES_GPU) // codebook.shape[0])
+    step = max(1, (_BLOCK_SCORES if on_cpu() else _BLOCK_SCORES_GPU) // codebook.shape[0])
     parts = []
     for start in range(0, x.shape[0], step):
         block = slice(start, start + step)

@@ -118,7 +118,7 @@ def test_hard_vectors_decode_to_finite_ones(spec: CodecSpec, head_dim: int) -> N
         "tiny": np.full(head_dim, 1e-30),
     }
     if (codec := build(spec, "keys", ctx)) is None:
-        return
+        pytest.skip(f"{spec} doesn't code head_dim {head_dim}")
     x = mx.array(np.stack(list(rows.values())).astype(np.float32))[None]
     decoded = codec.decode(encode(codec, x, ctx), ctx)
     assert mx.isfinite(decoded).all().item()
@@ -142,6 +142,43 @@ def test_what_float16_can_not_hold_is_refused_by_name(name: str) -> None:
     codec = CodecSpec(name, 4 if name == "affine" else None).build("keys")
     with pytest.raises(Unsupported, match="70000 doesn't fit float16"):
         codec.encode(mx.full((1, 2, 64), 7e4), context(64))
+
+
+@pytest.mark.parametrize("spec", specs(), ids=str)
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_token_is_coded_by_itself(spec: CodecSpec, calibrated: bool) -> None:
+    """A cache codes tokens as they come: those that follow change nothing, and nothing is needed but what is stored."""
+    ctx = context(64, "keys", 130, 2)
+    codec = spec.build("keys")
+    x = random_tensor(2, 130, 64)
+    calibrated = calibrated or codec.needs_calibration
+    state = _learned(codec, "keys", 64, 2) if calibrated else None
+    whole, part = (codec.encode(x[:, :n], context(64, "keys", n, 2), state) for n in (130, 100))
+    stored = Encoded(whole.arrays, whole.tokens, whole.shared)
+    decoded, first = codec.decode(stored, ctx), codec.decode(part, context(64, "keys", 100, 2))
+    assert mx.allclose(decoded[:, :100], first, atol=1e-5).item()
+    assert whole.nbytes == codec.bytes_nominal(2, 130, ctx, calibrated)
+
+
+@pytest.mark.parametrize("spec", specs(("none",)), ids=str)
+def test_theory_is_what_is_measured_on_random_vectors(spec: CodecSpec) -> None:
+    ctx = context(64, "keys", 4096)
+    codec = spec.build("keys")
+    if (expected := codec.relative_mse_theory(64)) is None:
+        pytest.skip(f"{spec.name} has no theoretical error")
+    rng = np.random.default_rng(5)
+    # Norms over an octave, so that their rounding shows; more than one query for each of the three heads.
+    x = rng.standard_normal((1, 4096, 64)) * 2.0 ** rng.uniform(0, 1, (1, 4096, 1))
+    q = rng.standard_normal((3, 40, 64))
+    x, q = mx.array(x.astype(np.float32)), mx.array(q.astype(np.float32))
+    enc = codec.encode(x, ctx)
+    assert (mx.sum((codec.decode(enc, ctx) - x) ** 2) / mx.sum(x**2)).item() == pytest.approx(
+        expected, rel=0.04, abs=1e-12
+    )
+    error = codec.scores(q, enc, ctx) - q @ mx.repeat(x, 3, axis=0).swapaxes(-1, -2)
+    norms = mx.linalg.norm(q, axis=-1)[..., None] * mx.linalg.norm(x, axis=-1)[:, None]
+    variance = 64 * mx.mean((error / norms) ** 2).item()
+    assert variance == pytest.approx(codec.ip_variance_theory(64), rel=0.06, abs=1e-9)
 
 
 @given(spec=st.sampled_from(specs()), tokens=st.integers(0, 90), heads=st.integers(1, 3), seed=st.integers(0, 9))

@@ -248,7 +248,7 @@ def test_zero_and_denormal_vectors(codec: Codec) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("qjl@2,m=-1", "m must be 1 to 65536 rows, or 0 .* not -1"),
+        ("qjl@2,m=-1", "m must be 1 to 16384 rows, or 0 .* not -1"),
         ("qjl@2,sketch=fast", "sketch must be one of orthogonal, gaussian, not 'fast'"),
         ("qjl@0.25", "qjl takes 0.5 to 8 bits in steps of 0.5, not 0.25"),
         ("turboquant-prod@0.5", "takes 1 to 8 bits in steps of 0.5, not 0.5"),

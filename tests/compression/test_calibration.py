@@ -62,7 +62,6 @@ def test_a_codec_that_needs_a_calibration_capture_says_so(evaluated: Capture) ->
     ("changes", "says"),
     [
         ({"model": {"weights_sha256": "1", "name": "bigger"}}, "is of bigger, not of the made that is measured"),
-        ({"dataset": {"text_sha256": "0"}}, "shares text.*window 0 with window 0"),
     ],
 )
 def test_a_capture_that_will_not_do_is_named(
@@ -72,9 +71,18 @@ def test_a_capture_that_will_not_do_is_named(
         check_calibration(evaluated, edited(other.folder, **changes))
 
 
-def test_windows_of_the_same_text_that_lie_apart_will_do(evaluated: Capture, other: Capture) -> None:
-    shards = [shard | {"start": 128 + 192 * i} for i, shard in enumerate(other.manifest.model_dump()["shards"])]
-    check_calibration(evaluated, edited(other.folder, dataset={"text_sha256": "0"}, shards=shards))
+@pytest.mark.parametrize(("shared", "refused"), [(31, False), (32, True), (128, True)])
+def test_a_capture_that_shares_text_is_refused_whatever_file_it_is_from(
+    evaluated: Capture, other: Capture, shared: int, refused: bool
+) -> None:
+    shards = other.manifest.model_dump()["shards"]
+    shards[1]["token_ids"][60 : 60 + shared] = evaluated.manifest.shards[0].token_ids[:shared]
+    capture = edited(other.folder, shards=shards)
+    if not refused:
+        check_calibration(evaluated, capture)
+        return
+    with pytest.raises(InputError, match=r"shares text.*window 1 with window 0"):
+        check_calibration(evaluated, capture)
 
 
 def test_a_missing_layer_is_named(tmp_path: Path, evaluated: Capture) -> None:

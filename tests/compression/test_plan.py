@@ -1,8 +1,10 @@
 """Which codec goes where: by tensor, by layer, by token, and what is said where that can't be."""
 
+import json
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from small_captures import write_capture
 
@@ -13,9 +15,11 @@ from tqcli.compression.manifest import load_encoded_manifest
 from tqcli.compression.plan import CompressionPlan, parse_layer_bits
 from tqcli.compression.tensor import Segments
 from tqcli.errors import InputError
+from tqcli.evaluation.attention import evaluate_attention
 from tqcli.evaluation.compress import compress
 from tqcli.evaluation.distortion import evaluate_distortion
 from tqcli.evaluation.memory import evaluate_memory
+from tqcli.storage import MANIFEST, write_json, write_shard
 
 
 def test_layers_with_other_bits_are_coded_with_them(tmp_path: Path) -> None:
@@ -146,3 +150,47 @@ def test_the_first_stage_is_decoded_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="stages must be 1 or 2, not 3"):
         decompress(tmp_path / "rvq", tmp_path / "other", stages=3)
     assert not (tmp_path / "other").exists()
+
+
+def with_an_outlier(folder: Path, window: int, token: int) -> Path:
+    """A capture whose keys of layer 0 hold an element that float16 can't, in one window."""
+    write_capture(folder, windows=3)
+    path = folder / f"window-{window:05d}.safetensors"
+    arrays = mx.load(str(path))
+    assert isinstance(arrays, dict)
+    keys = np.array(arrays["layers.0.keys"])
+    keys[0, token, 3] = 7e4
+    file = write_shard(folder, path.name, arrays | {"layers.0.keys": mx.array(keys)}, {"format": "tq-capture"})
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["shards"][window] |= vars(file)
+    write_json(folder / MANIFEST, manifest)
+    return folder
+
+
+def test_a_tensor_refused_in_one_window_is_skipped_in_all(tmp_path: Path) -> None:
+    capture = open_capture(with_an_outlier(tmp_path / "c", window=1, token=0))
+    plan = CompressionPlan(parse_codec("turboquant-mse@3,center=none"), sinks=4)
+    codec = evaluate_distortion(capture, [plan]).codecs[0]
+    assert [(s.layer, s.tensor) for s in codec.skipped] == [(0, "keys")]
+    assert {(row.layer, row.tensor) for row in codec.layers} == {(0, "values"), (1, "keys"), (1, "values")}
+    assert codec.total["relative_mse"].n == 3
+    assert codec.total["relative_mse"].value == pytest.approx(codec.total["relative_mse_theory"].value, rel=0.05)
+    row = next(row for row in codec.layers if (row.layer, row.tensor) == (1, "keys"))
+    coded = row.metrics["bytes_resident"].value
+    # The window with the outlier in the capture's float32, since float16 won't do; the others in float16.
+    assert codec.by_tensor["keys"]["bytes_resident"].value == (coded or 0) + 2 * 128 * 64 * (2 + 4 + 2)
+
+
+@pytest.mark.parametrize("codec", ["affine@4", "turboquant-mse@4"])
+def test_an_element_beyond_float16_ends_no_run(tmp_path: Path, codec: str) -> None:
+    capture = open_capture(with_an_outlier(tmp_path / "c", window=1, token=100))
+    plan = CompressionPlan(parse_codec(f"{codec},center=none"))
+    refused = [(0, "keys")] if codec == "affine@4" else []
+    for measured in (evaluate_distortion, evaluate_attention, evaluate_memory):
+        # The memory of the first window alone is looked at, which has no such element.
+        expected = [] if measured is evaluate_memory else refused
+        assert [(s.layer, s.tensor) for s in measured(capture, [plan]).codecs[0].skipped] == expected
+    compress(capture, plan, tmp_path / "e")
+    decompress(tmp_path / "e", tmp_path / "d")
+    decoded = list(open_capture(tmp_path / "d").windows())[1].keys(0)
+    assert decoded[0, 100, 3].item() == pytest.approx(7e4, rel=0 if refused else 0.1)

@@ -62,11 +62,8 @@ class Codec(ABC):
     """Whether what it learns takes a calibration capture; else the first tokens of each cache will do."""
     splits_channels: ClassVar[bool] = False
     """Whether it has `split`, and so the option `outliers`; see `split.py`."""
-
-    @property
-    def core(self) -> Codec:
-        """The codec itself, without what is wrapped around it."""
-        return self
+    has_stages: ClassVar[bool] = False
+    """Whether it has the option `stages`: how many of the stages that it stores are decoded."""
 
     def centring(self, ctx: LayerContext) -> Center:
         """How this tensor is centred."""
@@ -84,8 +81,16 @@ class Codec(ABC):
         """What it does otherwise than asked for, for this shape: one line each, for the report."""
         return []
 
+    @property
+    def splits_by_itself(self) -> bool:
+        """Whether its bits ask for a channel split, without outliers being asked for."""
+        return False
+
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
-        """The codecs of head_dim - outliers ordinary channels and of the outliers; where `splits_channels` is set."""
+        """The codecs of head_dim - outliers ordinary channels and of the outliers; where `splits_channels` is set.
+
+        Neither may learn anything. Raises `InputError` where the bits don't suffice for both.
+        """
         raise NotImplementedError
 
     def outliers_default(self, head_dim: int) -> int:
@@ -97,11 +102,13 @@ class Codec(ABC):
         return ()
 
     def learned_bytes(self, vectors: int, ctx: LayerContext) -> int:
-        """Bytes of the state by formula, for `vectors` KV heads."""
+        """Bytes of the state by formula, for `vectors` KV heads; of a codec that learns from a cache's first tokens."""
+        if self.learns(ctx):
+            raise NotImplementedError(f"{self.name} learns {', '.join(self.learns(ctx))}: how many bytes are these?")
         return 0
 
     def shared_name(self, name: str, ctx: LayerContext) -> str:
-        """Key among what is shared of an array of a calibrated state."""
+        """Key among what is shared of an array of a calibrated state; the same key means the same array."""
         return f"{ctx.layer}.{ctx.tensor}.{name}"
 
     def calibrate(self, x: mx.array, ctx: LayerContext) -> State:
@@ -117,7 +124,10 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
-        """Codes x [..., tokens, head_dim]; 0 tokens are fine. A codec that `learns` is given a state."""
+        """Codes x [..., tokens, head_dim]; 0 tokens are fine. A codec that `learns` is given a state.
+
+        What is made of a token depends on that token and the state alone: a cache codes tokens as they come.
+        """
 
     @abstractmethod
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
@@ -125,7 +135,7 @@ class Codec(ABC):
 
     @abstractmethod
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
-        """Bytes by formula for `vectors` KV heads of `tokens` tokens each, without the state."""
+        """Bytes by formula for `vectors` KV heads of `tokens` tokens each; what a codec learned is not among them."""
 
     def relative_mse_theory(self, head_dim: int) -> float | None:
         """Expected ||x - decoded||**2 / ||x||**2 of what it codes, whatever the data; None if unknown."""
@@ -136,7 +146,7 @@ class Codec(ABC):
         return self.relative_mse_theory(head_dim)
 
     def offset(self, enc: Encoded, ctx: LayerContext) -> mx.array | None:
-        """What was subtracted before coding and is added back, [..., tokens, head_dim]; None for nothing."""
+        """What is subtracted before coding and added back, float32 [..., tokens or 1, head_dim]; None for nothing."""
         return None
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
@@ -197,6 +207,14 @@ def check_bits(codec: type[Codec], bits: float) -> None:
     text = f"{allowed[0]:g} to {allowed[-1]:g}" if even else ", ".join(f"{b:g}" for b in allowed)
     steps = "" if not even or step == 1 else f" in steps of {step:g}"
     raise InputError(f"{codec.name} takes {text} bits{steps}, not {bits:g}")
+
+
+def keep_uncompressed(x: mx.array, ctx: LayerContext) -> mx.array:
+    """X in the dtype of the model's own cache, or in its own where a finite element would overflow that."""
+    try:
+        return to_cache_dtype(x, ctx)
+    except Unsupported:
+        return x
 
 
 def to_cache_dtype(x: mx.array, ctx: LayerContext) -> mx.array:

@@ -56,8 +56,12 @@ class Centred(Wrapper):
         return (own if fallen else []) + self.inner.remarks(ctx)
 
     def learns(self, ctx: LayerContext) -> tuple[str, ...]:
-        own = () if self.centring(ctx) == "none" else (_MEAN,)
-        return own + self.inner.learns(ctx)
+        inner = self.inner.learns(ctx)
+        if self.centring(ctx) == "none":
+            return inner
+        if _MEAN in inner:
+            raise ValueError(f"{self.name} learns something called {_MEAN}, which is centring's; call it otherwise")
+        return (_MEAN, *inner)
 
     def learned_bytes(self, vectors: int, ctx: LayerContext) -> int:
         own = 0 if self.centring(ctx) == "none" else vectors * ctx.head_dim * mx.bfloat16.size

@@ -7,7 +7,7 @@ from dataclasses import fields
 from tqcli.codecs.base import Codec
 from tqcli.codecs.centring import Centred
 from tqcli.codecs.context import Tensor
-from tqcli.codecs.spec import CodecSpec, parse_codec
+from tqcli.codecs.spec import CodecSpec, find_codec, parse_codec
 from tqcli.codecs.split import ChannelSplit
 from tqcli.codecs.warm_up import WarmUp
 from tqcli.codecs.wrapper import Wrapper
@@ -39,4 +39,4 @@ def rebuild(description: str, tensor: Tensor, stages: int | None = None) -> Warm
 
 def has_stages(description: str) -> bool:
     """Whether the codec of a description can be decoded by its first stage alone."""
-    return ",stages=" in description
+    return find_codec(parse_codec(description).keys.name).has_stages

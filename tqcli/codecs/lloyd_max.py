@@ -7,6 +7,7 @@ normal as d grows. Levels are given for that unit-variance coordinate.
 from __future__ import annotations
 
 from functools import cache
+from math import exp, lgamma, log, pi
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,4 @@ def _density(x: FloatArray, head_dim: int) -> FloatArray:
 
 @cache
 def _normaliser(head_dim: int) -> float:
-    from math import exp, lgamma, log, pi
-
     return exp(lgamma(head_dim / 2) - lgamma((head_dim - 1) / 2) - log(pi * head_dim) / 2)

@@ -10,10 +10,10 @@ import mlx.core as mx
 
 from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
 from tqcli.codecs.context import LayerContext, Tensor
-from tqcli.codecs.rotation import RotationKind, check_rotation, rotation_remarks
-from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, gain, sketch_error
+from tqcli.codecs.rotation import RotationKind, check_rotation
+from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, estimate, gain, sketch_error
 from tqcli.errors import InputError
-from tqcli.kernels import SCALE_BITS, sketch_scores, sketch_signs, unsketch, words_per_row
+from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
 
 
 @register
@@ -55,7 +55,7 @@ class QJL(Codec):
         return self.rows(ctx.head_dim) / ctx.head_dim
 
     def remarks(self, ctx: LayerContext) -> list[str]:
-        return rotation_remarks(self.rotation, ctx.head_dim) if self.sketch == "orthogonal" else []
+        return self._sketch(ctx.head_dim).remarks()
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         shared = self._sketch(ctx.head_dim).arrays()
@@ -67,12 +67,8 @@ class QJL(Codec):
         return unsketch(enc.arrays["signs"], enc.arrays["scales"], matrix, gain(matrix))
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
-        *lead, heads, queries, d = q.shape
-        matrix = self._sketch(d).matrix(enc.shared)
-        # Queries that share a KV head are projected, and meet its signs, together.
-        grouped = q.reshape(*lead, heads // ctx.gqa_ratio, ctx.gqa_ratio * queries, d)
-        scores = sketch_scores(grouped, enc.arrays["signs"], enc.arrays["scales"], matrix, gain(matrix))
-        return scores.reshape(*lead, heads, queries, enc.tokens)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        return estimate(q, enc.arrays["signs"], enc.arrays["scales"], matrix, ctx.gqa_ratio)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * (4 * words_per_row(self.rows(ctx.head_dim), 1) + SCALE_BITS // 8)

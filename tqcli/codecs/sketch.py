@@ -16,11 +16,21 @@ from typing import Literal, cast, get_args
 import mlx.core as mx
 import numpy as np
 
-from tqcli.codecs.rotation import RotationKind, rotation_matrix, shared_rotation, take_rotation
+from tqcli.codecs.rotation import (
+    RotationKind,
+    rotation_matrix,
+    rotation_remarks,
+    rotation_used,
+    shared_rotation,
+    take_rotation,
+)
 from tqcli.errors import InputError
+from tqcli.kernels import sketch_scores
 
 SketchKind = Literal["orthogonal", "gaussian"]
-_ROWS_AT_MOST = 1 << 16
+_ROWS_AT_MOST = 1 << 14
+_ROWS_IN_THEORY = 1 << 12
+"""The exact error takes time and memory in proportion to their square."""
 _FEWEST_TO_MIX = 32
 """One round of signs and Hadamard spreads fewer channels than these badly; a Haar-random matrix does."""
 _BLOCK_SEED, _GAUSSIAN = 1 << 32, 0x5161
@@ -61,6 +71,14 @@ class SignSketch:
     def block_rotation(self) -> RotationKind:
         """The rotation that makes the orthogonal blocks: `qr` for fewer than 32 channels."""
         return "qr" if self.head_dim < _FEWEST_TO_MIX and self.rotation != "none" else self.rotation
+
+    def remarks(self) -> list[str]:
+        """That another rotation makes the orthogonal blocks, where it does."""
+        if self.kind == "gaussian" or rotation_used(self.block_rotation, self.head_dim) == self.rotation:
+            return []
+        if self.block_rotation == self.rotation:
+            return rotation_remarks(self.rotation, self.head_dim)
+        return [f"rotation {self.rotation} of the sketch is qr for {self.head_dim} channels: they are too few to mix"]
 
     def draw(self) -> dict[str, mx.array]:
         """`arrays`, computed."""
@@ -103,14 +121,29 @@ def gain(matrix: mx.array) -> float:
     return sqrt(d) / (mean_projection(d) * total)
 
 
+def estimate(q: mx.array, signs: mx.array, scales: mx.array, matrix: mx.array, gqa_ratio: int) -> mx.array:
+    """Estimates of <q, x>, float32 [n_q_heads, queries, tokens], from q [n_q_heads, queries, head_dim].
+
+    signs [n_kv_heads, tokens, words] and scales [n_kv_heads, tokens] are those of `sketch_signs` with `matrix`.
+    """
+    *lead, heads, queries, d = q.shape
+    # Queries that share a KV head are projected, and meet its signs, together.
+    grouped = q.reshape(*lead, heads // gqa_ratio, gqa_ratio * queries, d)
+    scores = sketch_scores(grouped, signs, scales, matrix, gain(matrix))
+    return scores.reshape(*lead, heads, queries, signs.shape[-2])
+
+
 @lru_cache(maxsize=64)
-def sketch_error(sketch: SignSketch) -> float:
+def sketch_error(sketch: SignSketch) -> float | None:
     """E||x' - x||**2 / ||x||**2 of x' = ||x|| S.T sign(S x) / (E|u_1| sum_i ||s_i||), for x of random direction.
 
     Exact for this S: E sign<s_i, x> sign<s_j, x> = (2 / pi) arcsin(cos of the angle of s_i and s_j), and E<x', x> is
     ||x||**2. So it is (2 / pi) sum_ij <s_i, s_j> arcsin(cos_ij) / (E|u_1| sum_i ||s_i||)**2 - 1; it is also
-    d * E(<q, x'> - <q, x>)**2 over unit q and x. Orthogonal rows, m <= d: 1 / (m E|u_1|**2) - 1.
+    d * E(<q, x'> - <q, x>)**2 over unit q and x. Orthogonal rows, m <= d: 1 / (m E|u_1|**2) - 1. None for more rows
+    than it can be computed for.
     """
+    if sketch.rows > _ROWS_IN_THEORY:
+        return None
     s = np.array(sketch.matrix(sketch.arrays()), dtype=np.float64)
     norms = np.linalg.norm(s, axis=1)
     total, step = 0.0, 1024

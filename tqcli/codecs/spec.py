@@ -48,8 +48,7 @@ class CodecSpec:
         outliers = options.pop(_OUTLIERS, None) if cls.splits_channels else None
         codec = cls(**_arguments(cls, self.bits, options))
         count = _convert(self.name, _OUTLIERS, outliers or "0", int)
-        # Without outliers asked for, bits that ask for some do so at any head_dim.
-        if count or codec.outliers_default(1024):
+        if count or codec.splits_by_itself:
             codec = ChannelSplit(codec, count)
         if center is None:
             center = cls.center_default if tensor == "keys" else "none"
@@ -128,7 +127,7 @@ def _parse_one(text: str) -> CodecPair:
 
 def values_beside(keys: CodecSpec, bits: float | None = None) -> CodecSpec:
     """The codec of the values where that of the keys codes keys alone: turboquant-mse at as many bits, at least 2."""
-    return CodecSpec(VALUES_DEFAULT, bits or max(2, math.ceil(keys.bits or 2)))
+    return CodecSpec(VALUES_DEFAULT, max(2, math.ceil(keys.bits or 2)) if bits is None else bits)
 
 
 def _parse_bits(part: str, text: str) -> float:

@@ -26,7 +26,10 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class ChannelSplit(Wrapper):
-    """A codec for the ordinary channels of each head, and one for its outlier channels; both made by `inner.split`."""
+    """A codec for the ordinary channels of each head, and one for its outlier channels; both made by `inner.split`.
+
+    x is [heads, tokens, head_dim] here: each head has its own outliers.
+    """
 
     outliers: int
     """How many channels are coded apart; 0 for as many as the codec's bits ask for."""
@@ -43,8 +46,12 @@ class ChannelSplit(Wrapper):
         n = self.count(ctx.head_dim)
         if not _FEWEST <= n <= ctx.head_dim - _FEWEST:
             return f"{n} outlier channels of head_dim {ctx.head_dim} leave a group of fewer than {_FEWEST}"
-        self._parts(ctx)  # a codec that can't be split so says it before any work
-        return None
+        try:
+            low, high = self._parts(ctx)
+        except InputError as e:
+            return str(e)
+        ordinary, outlier = (replace(ctx, head_dim=width, rotary=None) for width in (ctx.head_dim - n, n))
+        return low.unsupported(ordinary) or high.unsupported(outlier)
 
     def bits_nominal(self, ctx: LayerContext) -> float:
         """As the codec is called at half bits; where outliers are asked for, the mean over the channels."""

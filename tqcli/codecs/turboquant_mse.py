@@ -63,6 +63,8 @@ class TurboQuantMSE(Codec):
         return rotation_remarks(self.rotation, ctx.head_dim)
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
+        if self.splits_by_itself:
+            raise ValueError(f"{self.bits:g} bits are a channel split: build the codec with parse_codec")
         shared = dict(_shared_arrays(self, ctx.head_dim))
         codes, scales = rotate_quantise(
             x,
@@ -93,8 +95,12 @@ class TurboQuantMSE(Codec):
         bits = int(self.bits)
         return replace(self, bits=bits), replace(self, bits=bits + 1)
 
+    @property
+    def splits_by_itself(self) -> bool:
+        return self.bits % 1 > 0
+
     def outliers_default(self, head_dim: int) -> int:
-        return head_dim // 4 if self.bits % 1 else 0
+        return head_dim // 4 if self.splits_by_itself else 0
 
     def _rotation(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
         return rotation_matrix(take_rotation(shared, self.name, self.rotation, head_dim, self.seed), head_dim)

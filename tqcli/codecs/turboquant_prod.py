@@ -10,11 +10,11 @@ import mlx.core as mx
 
 from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
 from tqcli.codecs.context import LayerContext, Tensor
-from tqcli.codecs.rotation import RotationKind, check_rotation, rotation_remarks
-from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, gain, sketch_error
+from tqcli.codecs.rotation import RotationKind, check_rotation
+from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, estimate, gain, sketch_error
 from tqcli.codecs.turboquant_mse import TurboQuantMSE
 from tqcli.errors import InputError
-from tqcli.kernels import SCALE_BITS, sketch_scores, sketch_signs, unsketch, words_per_row
+from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
 
 _SIGNS, _SCALES = "residual.signs", "residual.scales"
 
@@ -58,9 +58,12 @@ class TurboQuantProd(Codec):
         return None if self._first is None else self._first.unsupported(ctx)
 
     def remarks(self, ctx: LayerContext) -> list[str]:
-        return rotation_remarks(self.rotation, ctx.head_dim)
+        first = [] if self._first is None else self._first.remarks(ctx)
+        return list(dict.fromkeys([*first, *self._sketch(ctx.head_dim).remarks()]))
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
+        if self.splits_by_itself:
+            raise ValueError(f"{self.bits:g} bits are a channel split: build the codec with parse_codec")
         sketch = self._sketch(ctx.head_dim)
         shared, arrays, residual = sketch.arrays(), {}, x
         if self._first is not None:
@@ -76,14 +79,9 @@ class TurboQuantProd(Codec):
         return residual if self._first is None else self._first.decode(enc, ctx) + residual
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
-        *lead, heads, queries, d = q.shape
-        matrix = self._sketch(d).matrix(enc.shared)
-        # Queries that share a KV head meet its codes and signs together.
-        grouped = q.reshape(*lead, heads // ctx.gqa_ratio, ctx.gqa_ratio * queries, d).astype(mx.float32)
-        scores = sketch_scores(grouped, enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, gain(matrix))
-        if self._first is not None:
-            scores = scores + grouped @ self._first.decode(enc, ctx).swapaxes(-1, -2)
-        return scores.reshape(*lead, heads, queries, enc.tokens)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        residual = estimate(q, enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, ctx.gqa_ratio)
+        return residual if self._first is None else self._first.scores(q, enc, ctx) + residual
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         own = vectors * tokens * (4 * words_per_row(self._rows(ctx.head_dim), 1) + SCALE_BITS // 8)
@@ -93,7 +91,8 @@ class TurboQuantProd(Codec):
         if self.rotation == "none":
             return None  # it depends on the data
         left = 1.0 if self._first is None else self._first.relative_mse_theory(head_dim)
-        return None if left is None else left * sketch_error(self._sketch(head_dim))
+        error = sketch_error(self._sketch(head_dim))
+        return None if left is None or error is None else left * error
 
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
         """One bit more for the outliers; `m`, where given, is divided by the number of channels."""
@@ -104,8 +103,12 @@ class TurboQuantProd(Codec):
         low = self.m - apart
         return replace(self, bits=bits, m=low), replace(self, bits=bits + 1, m=apart)
 
+    @property
+    def splits_by_itself(self) -> bool:
+        return self.bits % 1 > 0
+
     def outliers_default(self, head_dim: int) -> int:
-        return head_dim // 4 if self.bits % 1 else 0
+        return head_dim // 4 if self.splits_by_itself else 0
 
     @property
     def _first(self) -> TurboQuantMSE | None:

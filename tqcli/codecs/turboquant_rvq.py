@@ -55,6 +55,7 @@ class TurboQuantRVQ(Codec):
     )
     bits_allowed: ClassVar[tuple[float, ...]] = tuple(range(1, 9))
     center_default: ClassVar[Center] = "rope"
+    has_stages: ClassVar[bool] = True
 
     bits: float
     scale: Scale = "plain"

@@ -176,8 +176,8 @@ class VecInfer(Codec):
         if not sub_dim and not code_bits:
             check_bits(type(self), self.bits)
             return _SHAPES[self.bits]
-        given = f"sub_dim={sub_dim}" * bool(sub_dim) + " and " * bool(sub_dim and code_bits)
-        given += f"code_bits={code_bits}" * bool(code_bits)
+        options = {"sub_dim": sub_dim, "code_bits": code_bits}
+        given = " and ".join(f"{name}={value}" for name, value in options.items() if value)
         if self.bits > 0:
             sub_dim = sub_dim or round(code_bits / self.bits)
             code_bits = code_bits or round(self.bits * sub_dim)

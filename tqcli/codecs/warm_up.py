@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from tqcli.codecs.base import Encoded, State, to_cache_dtype
+from tqcli.codecs.base import Codec, Encoded, State, to_cache_dtype
 from tqcli.codecs.context import LayerContext
 from tqcli.codecs.wrapper import Wrapper
 from tqcli.errors import InputError
@@ -41,6 +41,8 @@ class WarmUp(Wrapper):
             return Encoded({RAW: to_cache_dtype(x, ctx)}, x.shape[-2])
         own = self.calibrate(x[..., :WARM_UP_TOKENS, :], ctx)
         enc = self.inner.encode(x, ctx, own)
+        if taken := {RAW, *names} & enc.arrays.keys():
+            raise ValueError(f"{self.name} calls an array {min(taken)}, which is the name of something learned")
         return replace(enc, arrays=enc.arrays | {name: own[name] for name in names})
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
@@ -55,7 +57,7 @@ class WarmUp(Wrapper):
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
         if RAW in enc.arrays:
-            return super(Wrapper, self).scores(q, enc, ctx)  # the plain product with what decode gives
+            return Codec.scores(self, q, enc, ctx)  # the plain product with what decode gives
         return self.inner.scores(q, self._with_state(enc, ctx), ctx)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext, calibrated: bool = False) -> int:

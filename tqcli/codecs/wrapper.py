@@ -13,7 +13,7 @@ from tqcli.codecs.context import LayerContext
 
 @dataclass(frozen=True)
 class Wrapper(Codec):
-    """Everything is the inner codec's."""
+    """Answers what a codec is asked by the inner one. The class variables stay with the inner codec's class."""
 
     inner: Codec
 
@@ -26,10 +26,6 @@ class Wrapper(Codec):
     def needs_calibration(self) -> bool:  # type: ignore[override]
         """The inner codec's."""
         return self.inner.needs_calibration
-
-    @property
-    def core(self) -> Codec:
-        return self.inner.core
 
     def centring(self, ctx: LayerContext) -> Center:
         return self.inner.centring(ctx)

@@ -16,6 +16,7 @@ from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import Segments, coded_context
 from tqcli.errors import InputError
 
+_SHARED_TOKENS = 32
 States = dict[tuple[int, Tensor], State]
 """What was learned, by layer and tensor; a tensor whose codec learns nothing isn't in it."""
 
@@ -48,7 +49,10 @@ def calibrate(plan: CompressionPlan, evaluated: Capture, calibration: Capture | 
 
 
 def check_calibration(evaluated: Capture, calibration: Capture) -> None:
-    """Raises `InputError` unless the captures are of one model and the same layers, and share no text."""
+    """Raises `InputError` unless the captures are of one model and the same layers, and share no text.
+
+    They share text where `_SHARED_TOKENS` tokens in a row are in windows of both, whatever files they come from.
+    """
     here, there = evaluated.manifest, calibration.manifest
     where = f"the calibration capture {calibration.folder}"
     if (here.model.weights_sha256, here.model.config_sha256) != (there.model.weights_sha256, there.model.config_sha256):
@@ -57,16 +61,22 @@ def check_calibration(evaluated: Capture, calibration: Capture) -> None:
         )
     if missing := sorted(set(evaluated.layers) - set(calibration.layers)):
         raise InputError(f"{where} lacks layer {missing[0]}; capture the same layers")
-    if here.dataset.text_sha256 != there.dataset.text_sha256:
-        return
-    for a in here.shards:
-        for b in there.shards:
-            apart = a.start + here.dataset.tokens <= b.start or b.start + there.dataset.tokens <= a.start
-            if a.document == b.document and not apart:
+    measured = {run: shard for shard in here.shards for run in _runs(shard.token_ids)}
+    for shard in there.shards:
+        for run in _runs(shard.token_ids):
+            if run in measured:
                 raise InputError(
-                    f"{where} shares text with what is measured (window {b.window} with window {a.window}, in "
-                    f"{a.document}); capture other windows with another --seed, or another text"
+                    f"{where} shares text with what is measured (window {shard.window} with window "
+                    f"{measured[run].window}, in {shard.document}); capture other windows with another --seed, or "
+                    "another text"
                 )
+
+
+def _runs(token_ids: list[int]) -> set[bytes]:
+    """Every `_SHARED_TOKENS` tokens in a row; of a shorter window, all of it."""
+    ids = np.array(token_ids, dtype=np.int32)
+    length = min(_SHARED_TOKENS, len(ids))
+    return {ids[i : i + length].tobytes() for i in range(len(ids) - length + 1)} if length else set()
 
 
 def _tensors(

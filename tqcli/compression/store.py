@@ -11,7 +11,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from tqcli.capture.store import Capture, Window
-from tqcli.codecs.base import Encoded, to_cache_dtype
+from tqcli.codecs.base import Encoded, keep_uncompressed
 from tqcli.codecs.context import LayerContext, RotaryParameters, Tensor
 from tqcli.codecs.describe import describe, rebuild
 from tqcli.compression.manifest import EncodedLayer, EncodedManifest, EncodedShard
@@ -42,7 +42,7 @@ class EncodedWriter:
     def add(self, layer: int, tensor: Tensor, x: mx.array, encoded: EncodedTensor | None, ctx: LayerContext) -> None:
         """Takes one tensor of the window in hand; x itself where it was not encoded."""
         if encoded is None:
-            self._arrays[f"{layer}.{tensor}.{_UNCOMPRESSED}"] = to_cache_dtype(x, ctx)
+            self._arrays[f"{layer}.{tensor}.{_UNCOMPRESSED}"] = keep_uncompressed(x, ctx)
             return
         self._arrays |= {f"{layer}.{tensor}.{name}": array for name, array in encoded.arrays.items()}
         self.shared |= encoded.coded.shared

@@ -14,15 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tqcli.capture.store import Capture, Window
-from tqcli.codecs.base import to_cache_dtype
+from tqcli.codecs.base import keep_uncompressed
 from tqcli.codecs.warm_up import WARM_UP_TOKENS
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import decode_tensor, score_middle
 from tqcli.errors import InputError
 from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.distortion import capture_result
-from tqcli.metrics.attention import TOP_K, AttentionDistortion, ExactAttention, attention_outputs, visible
-from tqcli.metrics.bootstrap import mean_interval
+from tqcli.metrics.attention import (
+    TOP_K,
+    AttentionDistortion,
+    ExactAttention,
+    attention_outputs,
+    mean_interval,
+    visible,
+)
 from tqcli.metrics.heads import BoolArray, pool
 from tqcli.progress import progress
 from tqcli.report.schema import CodecResult, Metric, Metrics, Result
@@ -43,6 +49,8 @@ def evaluate_attention(
     all codecs alike. Raises `InputError` for a damaged capture, one without queries or with too short windows, a
     calibration capture that doesn't fit, or a plan that compressed nothing.
     """
+    if len({(plan.sinks, plan.recent) for plan in plans}) != 1:
+        raise ValueError("plans that are compared keep the same sinks and recent tokens")
     coders = [Coder(capture, plan, calibration) for plan in plans]
     first = plans[0].sinks + plans[0].recent + (WARM_UP_TOKENS if any(c.warms_up for c in coders) else 0)
     tallies = [_Tally(coder) for coder in coders]
@@ -89,32 +97,43 @@ class _Tally:
         self.layers: dict[int, list[AttentionDistortion]] = defaultdict(list)
 
     def result(self) -> CodecResult:
-        """Means over layers, each layer alike; medians and the worst layer beside them."""
-        layers = {layer: pool(windows) for layer, windows in self.layers.items()}
-        rows = [self.coder.row(n, "both", _metrics(d), [_metrics(h) for h in d.per_head()]) for n, d in layers.items()]
+        """Means over layers, each layer alike; medians and the worst layer beside them.
+
+        A measure counts the layers in which something was coded that it depends on: an output needs keys and values,
+        the others keys alone.
+        """
+        skipped = self.coder.skipped
+        keys = [layer for layer in self.layers if (layer, "keys") not in skipped]
+        either = [layer for layer in self.layers if layer in keys or (layer, "values") not in skipped]
+        rows = []
+        for layer in either:
+            damage = pool(self.layers[layer])
+            names = [name for name in _UNITS if layer in keys or name == "attention_error"]
+            rows.append(
+                self.coder.row(layer, "both", _metrics(damage, names), [_metrics(h, names) for h in damage.per_head()])
+            )
         total: Metrics = {}
-        for name, unit in _UNITS.items():
-            values = {layer: v for layer, d in layers.items() if (v := getattr(d, name)) is not None}
-            if values:
-                total |= self._over_layers(name, unit, values)
+        for name in _UNITS:
+            total |= self._over_layers(name, either if name == "attention_error" else keys)
         return self.coder.result(total, {}, rows)
 
-    def _over_layers(self, name: str, unit: str, values: dict[int, float]) -> Metrics:
-        """Mean, median and worst of a measure over layers; intervals of the mean are resampled over windows."""
+    def _over_layers(self, name: str, layers: list[int]) -> Metrics:
+        """Mean, median and worst of a measure over layers; the interval of the mean is resampled over windows."""
+        pooled = {layer: pool(self.layers[layer]) for layer in layers}
+        values = {layer: value for layer, d in pooled.items() if (value := getattr(d, name)) is not None}
+        if not values:
+            return {}
         higher = name not in _LOWER
         worst = (min if higher else max)(values, key=values.__getitem__)
+        windows = len(self.layers[worst])
+        low, high = mean_interval([self.layers[layer] for layer in values], name) or (None, None)
+
+        def metric(value: float, low: float | None = None, high: float | None = None) -> Metric:
+            return Metric(value=value, unit=_UNITS[name], n=windows, ci_low=low, ci_high=high, higher_is_better=higher)
+
         every = list(values.values())
-        by_window = np.array([[getattr(d, name) for d in self.layers[layer]] for layer in values], dtype=np.float64)
-        low, high = mean_interval(by_window.mean(axis=0)) or (None, None)
-        windows = by_window.shape[1]
-
-        def metric(value: float) -> Metric:
-            return Metric(value=value, unit=unit, n=windows, higher_is_better=higher)
-
-        mean = metric(float(np.mean(every)))
-        mean.ci_low, mean.ci_high = low, high
         return {
-            name: mean,
+            name: metric(float(np.mean(every)), low, high),
             f"{name}_median": metric(float(np.median(every))),
             f"{name}_worst": metric(values[worst]),
             f"{name}_worst_layer": Metric(value=worst, unit="layer"),
@@ -134,7 +153,7 @@ def _add_layer(
     for tally in tallies:
         coder = tally.coder
         uncoded = _uncoded(positions, k.shape[-2], coder.plan)
-        logits = _logits(coder, layer, q, k, uncoded) * ctx.scale
+        logits = _logits(coder, layer, q, k, mask, uncoded) * ctx.scale
         outputs = _outputs(coder, layer, logits, v, mask, uncoded)
         tally.layers[layer].append(exact.compare(logits, outputs))
 
@@ -145,13 +164,13 @@ def _uncoded(positions: NDArray[np.int32], tokens: int, plan: CompressionPlan) -
     return np.asarray((j < plan.sinks) | (j > positions[:, None] - plan.recent))
 
 
-def _logits(coder: Coder, layer: int, q: mx.array, k: mx.array, uncoded: BoolArray) -> mx.array:
+def _logits(coder: Coder, layer: int, q: mx.array, k: mx.array, mask: BoolArray, uncoded: BoolArray) -> mx.array:
     """<q, key> without the scale, [n_q_heads, queries, tokens], as each query finds the keys in the cache."""
     of = coder.tensors[layer, "keys"]
     encoded = coder.encode_all(layer, "keys", k)
-    if encoded is not None and not uncoded.any():
+    if encoded is not None and not (uncoded & mask).any():
         return score_middle(of.codec, q, encoded, of.ctx)
-    cached = mx.repeat(to_cache_dtype(k, of.ctx).astype(mx.float32), of.ctx.gqa_ratio, axis=0)
+    cached = mx.repeat(keep_uncompressed(k, of.ctx).astype(mx.float32), of.ctx.gqa_ratio, axis=0)
     exact = q @ cached.swapaxes(-1, -2)
     if encoded is None:
         return exact
@@ -165,19 +184,18 @@ def _outputs(coder: Coder, layer: int, logits: mx.array, v: mx.array, mask: Bool
     of = coder.tensors[layer, "values"]
     encoded = coder.encode_all(layer, "values", v)
     if encoded is None:
-        return attention_outputs(logits, to_cache_dtype(v, of.ctx), mask)
+        return attention_outputs(logits, keep_uncompressed(v, of.ctx), mask)
     decoded = decode_tensor(of.codec, encoded, of.ctx)
     outputs = attention_outputs(logits, decoded, mask)
     if not (uncoded & mask).any():
         return outputs
     # What is uncoded for some queries alone: its weight times what coding it changed.
-    change = to_cache_dtype(v, of.ctx).astype(mx.float32) - decoded
+    change = keep_uncompressed(v, of.ctx).astype(mx.float32) - decoded
     weights = mx.softmax(mx.where(mx.array(mask), logits, -mx.inf), axis=-1, precise=True)
     return outputs + (weights * mx.array(uncoded)) @ mx.repeat(change, of.ctx.gqa_ratio, axis=0)
 
 
-def _metrics(of: AttentionDistortion) -> Metrics:
+def _metrics(of: AttentionDistortion, names: list[str]) -> Metrics:
     return {
-        name: Metric(value=getattr(of, name), unit=unit, higher_is_better=name not in _LOWER)
-        for name, unit in _UNITS.items()
+        name: Metric(value=getattr(of, name), unit=_UNITS[name], higher_is_better=name not in _LOWER) for name in names
     }

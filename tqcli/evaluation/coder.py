@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from tqcli.capture.store import Capture
-from tqcli.codecs.base import State, Unsupported
+from tqcli.codecs.base import State, Unsupported, keep_uncompressed
 from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.codecs.warm_up import WarmUp
 from tqcli.compression.calibration import calibrate
@@ -47,6 +47,17 @@ class CodedTensor:
         self.resident += resident
         self.nominal += nominal
         self.uncompressed_tokens += uncompressed_tokens
+
+    def count_uncompressed(self, x: mx.array) -> None:
+        """Adds one window that isn't coded."""
+        size = keep_uncompressed(x, self.ctx).nbytes
+        self.count(x, size, size, x.shape[-2])
+
+    def count_all_uncompressed(self) -> None:
+        """Counts the windows so far as if they hadn't been coded."""
+        size: int = getattr(mx, self.ctx.cache_dtype).size
+        self.resident = self.nominal = size * self.elements
+        self.uncompressed_tokens = self.tokens
 
     def nominal_bytes(self, tokens: int, plan: CompressionPlan) -> int:
         """Bytes by formula of a cache of so many tokens, without what is shared."""
@@ -86,12 +97,12 @@ class Coder:
     def encode(self, layer: int, tensor: Tensor, x: mx.array) -> EncodedTensor | None:
         """Encodes one tensor of one window and counts it; None where it stays uncompressed.
 
-        A tensor that a codec refuses in one window counts as skipped in all.
+        A tensor that a codec refuses in one window counts as skipped in all, those before included.
         """
         of = self.tensors[layer, tensor]
         encoded = self._encode(layer, tensor, x, self.plan.recent)
         if encoded is None:
-            self._count_uncompressed(of, x)
+            of.count_uncompressed(x)
         else:
             of.count(x, encoded.nbytes, of.nominal_bytes(x.shape[-2], self.plan), encoded.uncompressed_tokens)
         return encoded
@@ -101,11 +112,12 @@ class Coder:
         of = self.tensors[layer, tensor]
         encoded = self._encode(layer, tensor, x, 0)
         if encoded is None:
-            self._count_uncompressed(of, x)
+            of.count_uncompressed(x)
         else:
             nominal = of.nominal_bytes(x.shape[-2], self.plan)
             recent = min(self.plan.recent, x.shape[-2] - encoded.segments.sinks)
-            of.count(x, nominal, nominal, encoded.uncompressed_tokens + recent)
+            resident = encoded.nbytes if recent == 0 else nominal
+            of.count(x, resident, nominal, encoded.uncompressed_tokens + recent)
         return encoded
 
     def _encode(self, layer: int, tensor: Tensor, x: mx.array, recent: int) -> EncodedTensor | None:
@@ -116,17 +128,14 @@ class Coder:
             encoded = encode_tensor(of.codec, x, of.ctx, self.plan.sinks, recent, of.state)
         except Unsupported as e:
             self.skipped[layer, tensor] = str(e)
+            of.count_all_uncompressed()
             return None
         mx.eval(encoded.arrays)
         for key, array in encoded.coded.shared.items():
-            self._shared[key] = array.nbytes
+            if self._shared.setdefault(key, array.nbytes) != array.nbytes:
+                raise ValueError(f"{of.codec.name} shares two different arrays as {key}")
             self._users.setdefault(key, set()).add((layer, tensor))
         return encoded
-
-    @staticmethod
-    def _count_uncompressed(of: CodedTensor, x: mx.array) -> None:
-        size: int = getattr(mx, of.ctx.cache_dtype).size * x.size
-        of.count(x, size, size, x.shape[-2])
 
     def shared_bytes(self, keys: Iterable[TensorKey]) -> int:
         """Bytes of what is shared among these tensors and used by no other."""
@@ -151,7 +160,7 @@ class Coder:
         shared = self.shared_bytes(keys)
         elements, fp16 = sum(t.elements for t in tensors), sum(t.fp16 for t in tensors)
         resident, nominal = sum(t.resident for t in tensors) + shared, sum(t.nominal for t in tensors) + shared
-        bits = np.average([t.codec.bits_nominal(t.ctx) for t in tensors], weights=[t.elements for t in tensors])
+        bits = np.average([self._bits_nominal(key) for key in keys], weights=[t.elements for t in tensors])
         return {
             "bits_nominal": lower(float(bits), "bits/element"),
             "bits_effective": lower(8 * resident / elements if elements else None, "bits/element"),
@@ -160,6 +169,11 @@ class Coder:
             "bytes_fp16": Metric(value=fp16, unit="bytes"),
             "ratio": Metric(value=fp16 / resident if resident else None, unit="x", higher_is_better=True),
         }
+
+    def _bits_nominal(self, key: TensorKey) -> float:
+        of = self.tensors[key]
+        size: int = getattr(mx, of.ctx.cache_dtype).size
+        return 8.0 * size if key in self.skipped else of.codec.bits_nominal(of.ctx)
 
     def row(self, layer: int, tensor: Tensor | Literal["both"], metrics: Metrics, heads: list[Metrics]) -> LayerResult:
         """What was measured of one layer's keys, values or both, with the sizes beside it."""
@@ -187,7 +201,7 @@ class Coder:
 
     def _notes(self) -> Iterable[str]:
         if self.skipped:
-            yield "skipped tensors are counted uncompressed, in the cache's dtype"
+            yield "skipped tensors are counted uncompressed, in the cache's dtype if they fit it"
         if self.plan.values_stand_in:
             yield f"{self.plan.codec.keys.name} codes keys alone; values take {self.plan.codec.values}"
         remarks = Counter(

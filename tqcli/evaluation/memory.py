@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from tqcli.capture.store import Capture
+from tqcli.codecs.base import Unsupported
 from tqcli.codecs.context import Tensor
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import encode_tensor
@@ -56,7 +57,10 @@ def _peak_of_encoding(coder: Coder, layer: int, tensor: Tensor, x: mx.array) -> 
     of = coder.tensors[layer, tensor]
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    mx.eval(encode_tensor(of.codec, x, of.ctx, coder.plan.sinks, coder.plan.recent, of.state).arrays)
+    try:
+        mx.eval(encode_tensor(of.codec, x, of.ctx, coder.plan.sinks, coder.plan.recent, of.state).arrays)
+    except Unsupported:
+        return 0
     return max(0, int(mx.get_peak_memory() - before))
 
 

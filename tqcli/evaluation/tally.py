@@ -56,11 +56,10 @@ class DistortionTally:
 
     def result(self) -> CodecResult:
         """Everything added up, per layer and in total."""
-        measured = [key for key in self.coder.tensors if key in self.tensors]
+        # A tensor that was refused in some window counts as skipped in all of them.
+        measured = [key for key in self.coder.tensors if key in self.tensors and key not in self.coder.skipped]
         by_tensor = {t: self._metrics([k for k in measured if k[1] == t]) for t in TENSORS}
-        layers = [
-            self.coder.row(*k, self._metrics([k]), self._heads(k)) for k in measured if k not in self.coder.skipped
-        ]
+        layers = [self.coder.row(*key, self._metrics([key]), self._heads(key)) for key in measured]
         return self.coder.result(self._metrics(measured, products=False), by_tensor, layers)
 
     def _heads(self, key: TensorKey) -> list[Metrics]:
@@ -82,7 +81,7 @@ class DistortionTally:
         if not keys:
             return {}
         tallies = [self.tensors[key] for key in keys]
-        windows = min(len(t.distortion) for t in tallies)
+        windows = len(tallies[0].distortion)
         errors = np.array([sum(t.distortion[w].error.sum() for t in tallies) for w in range(windows)])
         energies = np.array([sum(t.distortion[w].energy.sum() for t in tallies) for w in range(windows)])
         low, high = ratio_interval(errors, energies) or (None, None)

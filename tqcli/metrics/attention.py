@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,8 +10,9 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tqcli.metrics.distortion import FloatArray, as_float32, ratio
-from tqcli.metrics.heads import BoolArray, HeadSums, check_shape, gqa_ratio
+from tqcli.metrics.bootstrap import percentiles, window_draws
+from tqcli.metrics.distortion import FloatArray, as_float32
+from tqcli.metrics.heads import BoolArray, HeadSums, check_shape, gqa_ratio, pool, ratios
 
 TOP_K = 10
 """How many of the keys with the largest weights `topk_overlap` looks at."""
@@ -46,12 +47,12 @@ class AttentionDistortion(HeadSums):
     @property
     def attention_error(self) -> float:
         """Sum of ||o - u||**2 over sum of ||o||**2, over all heads."""
-        return ratio(float(self.error.sum()), float(self.energy.sum()))
+        return float(_attention_error(self))
 
     @property
     def attention_kl(self) -> float:
         """Mean of KL(p || q) in nats, over queries and heads; 0 for no queries."""
-        return ratio(float(self.kl.sum()), float(self.queries.sum()))
+        return float(_attention_kl(self))
 
     @property
     def logit_correlation(self) -> float:
@@ -59,16 +60,56 @@ class AttentionDistortion(HeadSums):
 
         A head counts 1 where neither logit varies, 0 where only one does.
         """
-        spread = np.sqrt(self.exact_variance) * np.sqrt(self.coded_variance)
-        neither = (self.exact_variance == 0) & (self.coded_variance == 0)
-        correlation = np.where(neither, 1.0, self.covariance / np.where(spread == 0, 1.0, spread))
-        return float(np.clip(correlation, -1, 1).mean())
+        return float(_logit_correlation(self))
 
     @property
     def topk_overlap(self) -> float | None:
         """Mean share of the k most attended keys that stay among them; None where no query sees more than k keys."""
-        counted = float(self.overlap_queries.sum())
-        return float(self.overlap.sum()) / counted if counted else None
+        overlap = float(_topk_overlap(self))
+        return None if np.isnan(overlap) else overlap
+
+
+def mean_interval(layers: Sequence[Sequence[AttentionDistortion]], name: str) -> tuple[float, float] | None:
+    """95 % interval of the mean over layers of a measure, by its name; each layer has its windows in the same order.
+
+    Percentile bootstrap: windows are drawn with replacement, the same for all layers, and pooled. None for fewer than
+    two windows, and where a draw has no value.
+    """
+    counts = window_draws(len(layers[0]))
+    if counts is None:
+        return None
+    values = np.mean([_MEASURES[name](pool(windows, counts)) for windows in layers], axis=0)
+    return None if np.isnan(values).any() else percentiles(values)
+
+
+def _attention_error(of: AttentionDistortion) -> FloatArray:
+    return ratios(of.error.sum(axis=-1), of.energy.sum(axis=-1))
+
+
+def _attention_kl(of: AttentionDistortion) -> FloatArray:
+    return ratios(of.kl.sum(axis=-1), of.queries.sum(axis=-1))
+
+
+def _logit_correlation(of: AttentionDistortion) -> FloatArray:
+    spread = np.sqrt(of.exact_variance) * np.sqrt(of.coded_variance)
+    neither = (of.exact_variance == 0) & (of.coded_variance == 0)
+    one = np.where(neither, 1.0, of.covariance / np.where(spread == 0, 1.0, spread))
+    return np.asarray(np.clip(one, -1, 1).mean(axis=-1))
+
+
+def _topk_overlap(of: AttentionDistortion) -> FloatArray:
+    """NaN where no query sees more than k keys."""
+    counted = of.overlap_queries.sum(axis=-1)
+    return np.asarray(of.overlap.sum(axis=-1) / np.where(counted == 0, np.nan, counted))
+
+
+_MEASURES: dict[str, Callable[[AttentionDistortion], FloatArray]] = {
+    "attention_error": _attention_error,
+    "attention_kl": _attention_kl,
+    "logit_correlation": _logit_correlation,
+    "topk_overlap": _topk_overlap,
+}
+"""Each along the last axis, which is that of the heads."""
 
 
 class ExactAttention:

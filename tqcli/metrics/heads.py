@@ -11,6 +11,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from tqcli.metrics.distortion import FloatArray
+
 BoolArray = NDArray[np.bool_]
 
 
@@ -39,14 +41,26 @@ class HeadSums:
 Sums = TypeVar("Sums", bound=HeadSums)
 
 
-def pool(windows: Sequence[Sums]) -> Sums:
-    """Adds the windows of one layer head by head. ValueError for none, or for different numbers of heads."""
+def pool(windows: Sequence[Sums], counts: NDArray[np.int64] | None = None) -> Sums:
+    """Adds the windows of one layer head by head. ValueError for none, or for different numbers of heads.
+
+    counts [resamples, windows]: how often each counts; the sums are then [resamples, heads].
+    """
     if not windows:
         raise ValueError("nothing to pool")
+    if counts is not None:
+        stacked = {name: np.stack([getattr(window, name) for window in windows]) for name in vars(windows[0])}
+        return dataclasses.replace(windows[0], **{name: counts @ array for name, array in stacked.items()})
     total = windows[0]
     for window in windows[1:]:
         total = total + window
     return total
+
+
+def ratios(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
+    """Divides element by element, where 0 / 0 is 0 (nothing lost of nothing) and anything else / 0 is inf."""
+    zero = np.where(numerators == 0, 0.0, np.inf)
+    return np.asarray(np.divide(numerators, denominators, out=np.asarray(zero), where=denominators > 0))
 
 
 def concatenate(layers: Sequence[Sums]) -> Sums:

@@ -52,8 +52,8 @@ def print_distortion(result: Result) -> None:
         "95 % interval",
         "theory",
         "cosine",
-        "SNR dB",
         "worst",
+        "ip bias",
         "ip slope",
         "d·variance",
         "theory",
@@ -62,7 +62,8 @@ def print_distortion(result: Result) -> None:
     by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
     for codec in by_bytes:
         for tensor in codec.by_tensor:
-            summary.add_row(codec.codec, tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor]))
+            own = codec.codec.split(" | ")[0 if tensor == "keys" else -1]
+            summary.add_row(own, tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor]))
     _print(summary)
     print("Effective bits: all bytes of a tensor's live buffers. Theory: the codec's own expectation, scaled by the")
     print("energy left after centring. Worst: the largest error of one vector, relative to that vector.")
@@ -223,8 +224,8 @@ def _distortion_cells(metrics: Metrics) -> list[str]:
         interval,
         _error(metrics, "relative_mse_theory"),
         _number(metrics, "cosine", ".4f"),
-        _number(metrics, "snr_db", ".1f"),
         _number(metrics, "worst_vector", ".3f"),
+        _number(metrics, "ip_bias", ".1e"),
         _number(metrics, "ip_slope", ".4f"),
         _error(metrics, "ip_variance_d"),
         _error(metrics, "ip_variance_d_theory"),
