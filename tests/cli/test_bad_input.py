@@ -350,3 +350,33 @@ def test_what_can_not_be_written_to(capture: Path, tmp_path: Path) -> None:
         assert str(out) in refusal("decompress", encoded, "--out", out)
     (encoded / MANIFEST).write_text("{")
     assert MANIFEST in refusal("compress", capture, *CODEC, "--out", encoded, "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--algo", "turboquant-mse@3 | affine@4", "--seed", 7], "names two codecs; write bits and options inside it"),
+        (["--algo", "qjl@1 | affine@4", "--value-algo", "affine@8"], "names the values' codec already; leave out"),
+        (["--algo", "qjl@1/3", "--value-bits", 2], "names the values' codec already; leave out --value-bits 2"),
+        (["--algo", "turboquant-mse@4", "--value-algo", "affine@8/4"], "names bits for keys and values"),
+        (["--algo", "turboquant-mse@4", "--value-algo", "qjl@2"], "qjl codes keys, not values"),
+        (["--algo", "turboquant-mse@8,outliers=8"], "which turboquant-mse hasn't; give it fewer bits"),
+        (["--algo", "vecinfer", "--bits", 1], "vecinfer learns from another text"),
+        (["--algo", "qjl", "--bits", 1, "--option", "outliers=8"], "for example qjl@2"),
+    ],
+)
+def test_codecs_that_do_not_go_together(capture: Path, tmp_path: Path, arguments: list[object], says: str) -> None:
+    assert says in refusal("compress", capture, *arguments, "--out", tmp_path / "e")
+    assert not (tmp_path / "e").exists()
+
+
+def test_options_inside_and_beside_a_codec_are_joined(capture: Path, tmp_path: Path) -> None:
+    arguments = ["--algo", "turboquant-mse,center=mean", "--bits", 3, "--value-algo", "fp16"]
+    done("compress", capture, *arguments, "--out", tmp_path / "e")
+    assert "turboquant-mse@3,center=mean | fp16" in (tmp_path / "e" / "manifest.json").read_text()
+
+
+def test_qjl_at_one_bit_works_as_it_stands_and_says_what_values_take(capture: Path, tmp_path: Path) -> None:
+    outcome = done("compress", capture, "--algo", "qjl", "--bits", 1, "--out", tmp_path / "e")
+    assert "qjl codes keys alone; values take turboquant-mse@2" in outcome.out
+    assert "turboquant-mse@2" in done("inspect", tmp_path / "e").out

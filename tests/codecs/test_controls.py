@@ -4,6 +4,7 @@ import mlx.core as mx
 import pytest
 from helpers import context
 
+from tqcli.codecs.base import Unsupported
 from tqcli.codecs.spec import CodecSpec, parse_codec
 
 
@@ -53,3 +54,9 @@ def test_affine_says_which_head_dim_its_group_does_not_divide(head_dim: int, gro
 def test_affine_is_not_centred_unless_asked() -> None:
     assert parse_codec("affine@4").keys.build("keys") == parse_codec("affine@4,center=none").keys.build("keys")
     assert parse_codec("affine@4,center=rope").keys.build("keys") != parse_codec("affine@4").keys.build("keys")
+
+
+def test_affine_refuses_a_group_whose_range_its_dtype_can_not_hold() -> None:
+    x = mx.array([[[65000.0, -65000.0] * 32]])
+    with pytest.raises(Unsupported, match="range of a group of 64 elements doesn't fit float16"):
+        parse_codec("affine@4").keys.build("keys").encode(x, context(64))

@@ -51,9 +51,29 @@ def test_keys_and_values_apart() -> None:
         ("turboquant-mse@4,seed=-1", "0 or more, not -1"),
         ("turboquant-mse@4,bits=3", "no option 'bits'"),
         ("", "no codec ''"),
+        ("turboquant-mse@2,seed=1,seed=2", "names the option seed twice"),
+        ("turboquant-mse@3/2 | affine@4", "'turboquant-mse@3/2' in"),
+        ("qjl@1 | qjl@1", "qjl codes keys, not values"),
+        ("qjl@1/0", "1 to 8 bits in steps of 0.5, not 0"),
+        ("vecinfer@2,sub_dim=3,code_bits=8", "can't be had with sub_dim=3 and code_bits=8"),
     ],
 )
 def test_what_can_not_be_read_is_named_with_the_remedy(text: str, says: str) -> None:
     with pytest.raises(InputError, match=r"^[^\n]+$") as caught:
         parse_codec(text)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "values"),
+    [
+        ("qjl@1", "qjl@1", "turboquant-mse@2"),
+        ("qjl@2.5", "qjl@2.5", "turboquant-mse@3"),
+        ("qjl@4/3", "qjl@4", "turboquant-mse@3"),
+        ("turboquant-prod@4,seed=3", "turboquant-prod@4,seed=3", "turboquant-mse@4"),
+        ("qjl@1 | affine@4", "qjl@1", "affine@4"),
+    ],
+)
+def test_values_beside_a_codec_of_keys_alone(text: str, keys: str, values: str) -> None:
+    pair = parse_codec(text)
+    assert (str(pair.keys), str(pair.values)) == (keys, values)

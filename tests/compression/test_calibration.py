@@ -140,3 +140,34 @@ def test_a_codebook_of_the_whole_model_is_counted_once(evaluated: Capture, other
     codebook = 256 * 8 * 2
     assert sizes["layer"] - sizes["model"] == codebook
     assert sizes["head"] - sizes["layer"] == 2 * codebook
+
+
+def test_a_decoded_capture_is_nothing_to_calibrate_on(tmp_path: Path, evaluated: Capture) -> None:
+    compress(evaluated, CompressionPlan(parse_codec("turboquant-mse@8")), tmp_path / "e")
+    decompress(tmp_path / "e", tmp_path / "d")
+    decoded = open_capture(tmp_path / "d")
+    with pytest.raises(InputError, match="was decoded from turboquant-mse@8; calibrate with a capture of the model"):
+        check_calibration(evaluated, decoded)
+    with pytest.raises(InputError, match="shares text with what is measured"):
+        check_calibration(decoded, evaluated)
+
+
+def test_short_windows_share_text_too(tmp_path: Path, evaluated: Capture) -> None:
+    write_capture(tmp_path / "short", tokens=16)
+    shards = open_capture(tmp_path / "short").manifest.model_dump()["shards"]
+    shards[0]["token_ids"] = evaluated.manifest.shards[1].token_ids[50:66]
+    with pytest.raises(InputError, match="window 0 with window 1"):
+        check_calibration(evaluated, edited(tmp_path / "short", shards=shards))
+
+
+def test_calibration_windows_that_are_all_sinks_are_refused(tmp_path: Path, evaluated: Capture) -> None:
+    write_capture(tmp_path / "short", tokens=4)
+    plan = CompressionPlan(parse_codec("turboquant-mse@3"), sinks=4)
+    with pytest.raises(InputError, match="windows of 4 tokens leave none to learn from beside 4 sinks"):
+        calibrate(plan, evaluated, open_capture(tmp_path / "short"))
+
+
+def test_a_calibration_that_nothing_learns_from_is_not_said_to_be_used(evaluated: Capture, other: Capture) -> None:
+    result = evaluate_distortion(evaluated, [CompressionPlan(parse_codec("affine@4"))], other)
+    assert result.settings["calibration"] is None
+    assert "was not used" in result.notes[0]

@@ -1,7 +1,9 @@
 """Which codec goes where: by tensor, by layer, by token, and what is said where that can't be."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -190,7 +192,71 @@ def test_an_element_beyond_float16_ends_no_run(tmp_path: Path, codec: str) -> No
         # The memory of the first window alone is looked at, which has no such element.
         expected = [] if measured is evaluate_memory else refused
         assert [(s.layer, s.tensor) for s in measured(capture, [plan]).codecs[0].skipped] == expected
-    compress(capture, plan, tmp_path / "e")
+    total = compress(capture, plan, tmp_path / "e").codecs[0].total
+    # What is said of the bytes is so of the arrays in the folder, in every window.
+    arrays = {path.name: mx.load(str(path)) for path in (tmp_path / "e").glob("*.safetensors")}
+    assert total["bytes_resident"].value == sum(a.nbytes for file in arrays.values() for a in file.values())  # type: ignore[union-attr]
+    kept = [name for name, file in arrays.items() if "0.keys.uncompressed" in file]
+    assert len(kept) == (3 if refused else 0)
     decompress(tmp_path / "e", tmp_path / "d")
     decoded = list(open_capture(tmp_path / "d").windows())[1].keys(0)
     assert decoded[0, 100, 3].item() == pytest.approx(7e4, rel=0 if refused else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"), [("0:1", (1, 2)), ("0:2.5", (2.5, 3)), ("0:0.5", (0.5, 2)), ("0:4/3", (4, 3))]
+)
+def test_values_beside_a_keys_codec_follow_other_bits_of_a_layer(bits: str, expected: tuple[float, float]) -> None:
+    plan = CompressionPlan(parse_codec("qjl@1"), parse_layer_bits(bits))
+    assert (plan.spec(0, "keys").bits, plan.spec(0, "values").bits) == expected
+    assert plan.spec(1, "values").bits == 2
+
+
+def test_what_the_captured_dtype_can_not_hold_is_clipped_and_said(tmp_path: Path) -> None:
+    write_capture(tmp_path / "c", dtype="float16", windows=1, layers=1)
+    file = tmp_path / "c" / "window-00000.safetensors"
+    arrays = mx.load(str(file))
+    assert isinstance(arrays, dict)
+    arrays["layers.0.values"] = mx.full(arrays["layers.0.values"].shape, 65000.0).astype(mx.float16)
+    record = write_shard(tmp_path / "c", file.name, arrays, {"format": "tq-capture"})
+    manifest = json.loads((tmp_path / "c" / MANIFEST).read_text())
+    manifest["shards"][0] |= vars(record)
+    write_json(tmp_path / "c" / MANIFEST, manifest)
+    compress(
+        open_capture(tmp_path / "c"), CompressionPlan(parse_codec("turboquant-mse@2,rotation=none")), tmp_path / "e"
+    )
+    said: list[str] = []
+    decompress(tmp_path / "e", tmp_path / "d", on_clipped=said.append)
+    assert len(said) == 1
+    assert "values of layers.0 are beyond float16: clipped" in said[0]
+    next(open_capture(tmp_path / "d").windows()).values(0)  # can be read
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda a: a.pop("0.keys.sinks"), "decode to"),
+        (lambda a: a.update({"0.keys.scales": a["0.keys.scales"].reshape(-1)}), "isn't of 2 heads|don't fit"),
+        (lambda a: a.update({"0.keys.codes": a["0.keys.codes"][:1]}), "codes of the keys of layer 0 isn't of 2 heads"),
+        (lambda a: a.update({"0.keys.mean": a["0.keys.mean"][:1]}), "mean of the keys of layer 0 isn't of 2 heads"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(tmp_path: Path, change: Callable[[Any], object], says: str) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", windows=1, layers=1))
+    compress(capture, CompressionPlan(parse_codec("turboquant-mse@4"), sinks=4), tmp_path / "e")
+    file = tmp_path / "e" / "window-00000.safetensors"
+    arrays = mx.load(str(file))
+    change(arrays)
+    record = write_shard(tmp_path / "e", file.name, arrays, {"format": "tq-encoded"})  # type: ignore[arg-type]
+    manifest = json.loads((tmp_path / "e" / MANIFEST).read_text())
+    manifest["shards"][0] |= vars(record)
+    write_json(tmp_path / "e" / MANIFEST, manifest)
+    with pytest.raises(InputError, match=says):
+        decompress(tmp_path / "e", tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_sliding_layer_in_a_long_text_is_coded_though_its_window_is_short(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", tokens=256, windows=1, window=32))
+    total = evaluate_memory(capture, [CompressionPlan(parse_codec("turboquant-mse@4"))]).codecs[0].total
+    assert (total["bytes_nominal_8192"].value or 0) < 0.4 * (total["bytes_fp16_8192"].value or 0)

@@ -1,5 +1,6 @@
 """What attention sees of a codec, against a plain computation over decoded keys and values."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tqcli.errors import InputError
 from tqcli.evaluation.attention import evaluate_attention
 from tqcli.evaluation.distortion import evaluate_distortion
 from tqcli.report.schema import Result
+from tqcli.storage import MANIFEST, write_json, write_shard
 
 
 def plan(codec: str, sinks: int = 0, recent: int = 0) -> CompressionPlan:
@@ -165,7 +167,7 @@ def test_layers_whose_keys_are_not_coded_are_not_among_those_measured(tmp_path: 
     assert "attention_kl" not in codec.total
     assert (codec.total["attention_error"].value or 0) > 0.05
     assert codec.by_tensor["keys"]["bits_nominal"].value == 16
-    with pytest.raises(InputError, match="compressed nothing: head_dim 80 is not a multiple"):
+    with pytest.raises(InputError, match=r"compressed nothing: .*head_dim 80 is not a multiple"):
         evaluate_attention(capture, [plan("affine@2 | affine@2,group=128")])
 
 
@@ -173,3 +175,31 @@ def test_plans_with_other_sinks_are_not_compared(tmp_path: Path) -> None:
     capture = open_capture(write_capture(tmp_path / "c", tokens=160, last_queries=True))
     with pytest.raises(ValueError, match="the same sinks"):
         evaluate_attention(capture, [plan("affine@2"), plan("affine@2", sinks=4)])
+
+
+def test_queries_that_are_not_finite_and_logits_that_overflow_are_refused(tmp_path: Path) -> None:
+    for name, value, says in (
+        ("q", np.nan, r"NaN or inf in the queries of layer 0, head 1, token 3"),
+        ("k", 1e30, "overflow float32"),
+    ):
+        folder = write_capture(tmp_path / name, tokens=160, last_queries=True, layers=1, windows=1)
+        path = folder / "window-00000.safetensors"
+        arrays = mx.load(str(path))
+        assert isinstance(arrays, dict)
+        queries = np.array(arrays["layers.0.queries"])
+        queries[1, 3, 5] = value
+        arrays["layers.0.queries"] = mx.array(queries)
+        if name == "k":
+            arrays["layers.0.keys"] = arrays["layers.0.keys"] * 1e10
+        record = write_shard(folder, path.name, arrays, {"format": "tq-capture"})
+        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest["shards"][0] |= vars(record)
+        write_json(folder / MANIFEST, manifest)
+        with pytest.raises(InputError, match=says):
+            evaluate_attention(open_capture(folder), [plan("turboquant-mse@4")])
+
+
+def test_a_number_of_keys_below_one_is_refused(tmp_path: Path) -> None:
+    capture = open_capture(write_capture(tmp_path / "c", tokens=160, last_queries=True))
+    with pytest.raises(InputError, match="--top-k must be 1 or more, not 0"):
+        evaluate_attention(capture, [plan("affine@2")], top_k=0)

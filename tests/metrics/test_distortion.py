@@ -70,3 +70,14 @@ def test_the_interval_covers_the_true_ratio_about_95_times_in_100() -> None:
 def test_one_window_has_no_interval() -> None:
     assert ratio_interval(np.array([1.0]), np.array([2.0])) is None
     assert ratio_interval(np.array([1.0, 1.0]), np.array([2.0, 0.0])) is None
+
+
+def test_one_huge_vector_hides_nothing_of_the_others() -> None:
+    x = mx.random.normal((1, 9, 16), key=mx.random.key(1))
+    huge = mx.concatenate([mx.full((1, 1, 16), 1e25), x], axis=1)
+    alone, beside = (measure_distortion(a, a * 1.1) for a in (x, huge))
+    assert beside.cosine == pytest.approx(alone.cosine + 1)
+    assert beside.worst == pytest.approx(alone.worst, rel=1e-5)
+    changed = measure_distortion(huge, mx.concatenate([huge[:, :1], x * 0], axis=1))
+    assert changed.worst.tolist() == [1]
+    assert changed.cosine == pytest.approx(1)

@@ -40,15 +40,18 @@ class Window:
         return self._finite(layer, tensor)
 
     def queries(self, layer: int) -> mx.array:
-        """[n_q_heads, sampled, head_dim], after the rotary embedding, at `query_positions`."""
-        return self.arrays[f"layers.{layer}.queries"]
+        """[n_q_heads, sampled, head_dim], after the rotary embedding, at `query_positions`.
+
+        Raises `InputError` for NaN or inf, naming the place.
+        """
+        return self._finite(layer, "queries")
 
     @property
     def query_positions(self) -> NDArray[np.int32]:
         """[sampled] positions within the window."""
         return np.array(self.arrays["query_positions"])
 
-    def _finite(self, layer: int, tensor: Tensor) -> mx.array:
+    def _finite(self, layer: int, tensor: str) -> mx.array:
         x = self.arrays[f"layers.{layer}.{tensor}"]
         # One number tells of any NaN or inf: a product with 0 is NaN there, and so is the sum.
         if x.size and mx.isnan(mx.sum(x.astype(mx.float32) * 0)).item():

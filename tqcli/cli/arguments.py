@@ -66,7 +66,11 @@ def codec_of(algo: str, bits: float | None, options: list[str] | None) -> CodecP
 
     if "@" in algo and bits is not None:
         raise InputError(f"--algo {algo} names its bits already; leave out --bits {bits:g}")
-    text = algo if bits is None else f"{algo}@{bits:g}"
+    if "|" in algo and (bits is not None or options):
+        given = f"--bits {bits:g}" if bits is not None else f"--option {(options or [''])[0]}"
+        raise InputError(f"--algo {algo!r} names two codecs; write bits and options inside it instead of {given}")
+    name, comma, rest = algo.partition(",")
+    text = algo if bits is None else f"{name}@{bits:g}{comma}{rest}"
     return parse_codec(",".join([text, *(options or [])]))
 
 

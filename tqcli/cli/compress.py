@@ -75,13 +75,14 @@ def compress(
 
 def _pair(pair: CodecPair, algo: str, value_algo: str | None, value_bits: float | None) -> CodecPair:
     """The codecs of keys and values, where values may have their own."""
-    from tqcli.codecs.spec import CodecPair, find_codec, parse_codec, values_beside
+    from tqcli.codecs.spec import CodecPair, find_codec, parse_codec
 
     if value_algo is None and value_bits is None:
         return pair
+    if "|" in algo or "/" in algo.partition(",")[0]:
+        given = f"--value-algo {value_algo}" if value_algo is not None else f"--value-bits {value_bits:g}"
+        raise InputError(f"--algo {algo!r} names the values' codec already; leave out {given}")
     if value_algo is None:
-        if pair.values not in (pair.keys, values_beside(pair.keys)):
-            raise InputError(f"--algo {algo} names the values' bits already; leave out --value-bits {value_bits:g}")
         return parse_codec(str(CodecPair(pair.keys, pair.values.with_bits(value_bits or 0))))
     if "@" in value_algo and value_bits is not None:
         raise InputError(f"--value-algo {value_algo} names its bits already; leave out --value-bits {value_bits:g}")
@@ -107,7 +108,7 @@ def decompress(
     """
     from tqcli.compression.decompress import decompress as run
 
-    manifest = run(encoded, out, stages=stages, overwrite=overwrite)
+    manifest = run(encoded, out, stages=stages, overwrite=overwrite, on_clipped=say)
     if json:
         print(manifest.model_dump_json(indent=1))
         return

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from tqcli.codecs.base import Codec, Encoded, State, check_bits, register, to_cache_dtype
+from tqcli.codecs.base import Codec, Encoded, State, Unsupported, check_bits, register, to_cache_dtype
 from tqcli.codecs.context import LayerContext
 from tqcli.errors import InputError
 
@@ -50,6 +50,9 @@ class Affine(Codec):
             codes, scales, biases = mx.zeros((*lead, words), dtype=mx.uint32), empty, empty
         else:
             codes, scales, biases = mx.quantize(y, group_size=self.group, bits=int(self.bits))
+            # Decoding multiplies in the cache's dtype.
+            if y.dtype == mx.float16 and not mx.isfinite(scales * (2 ** int(self.bits) - 1)).all().item():
+                raise Unsupported(f"the range of a group of {self.group} elements doesn't fit {ctx.cache_dtype}")
         return Encoded({"codes": codes, "scales": scales, "biases": biases}, x.shape[-2])
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:

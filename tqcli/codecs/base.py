@@ -73,6 +73,10 @@ class Codec(ABC):
         """Bits an element that a user would call it by."""
         return float(getattr(self, "bits", 0))
 
+    def check(self, ctx: LayerContext) -> None:
+        """Raises `InputError` for options that don't go with this shape: a slip of the user, not a tensor to skip."""
+        return
+
     def unsupported(self, ctx: LayerContext) -> str | None:
         """Why this layer can't be coded, known from its shape alone; None where it can."""
         return None
@@ -207,6 +211,12 @@ def check_bits(codec: type[Codec], bits: float) -> None:
     text = f"{allowed[0]:g} to {allowed[-1]:g}" if even else ", ".join(f"{b:g}" for b in allowed)
     steps = "" if not even or step == 1 else f" in steps of {step:g}"
     raise InputError(f"{codec.name} takes {text} bits{steps}, not {bits:g}")
+
+
+def check_outlier_bits(codec: type[Codec], bits: int) -> None:
+    """Raises `InputError` unless outlier channels can have so many bits."""
+    if bits not in codec.bits_allowed:
+        raise InputError(f"outlier channels take one bit more, {bits}, which {codec.name} hasn't; give it fewer bits")
 
 
 def keep_uncompressed(x: mx.array, ctx: LayerContext) -> mx.array:

@@ -82,6 +82,9 @@ def parse_codec(text: str) -> CodecPair:
     """
     key_text, separator, value_text = text.partition("|")
     if separator:
+        for part in (key_text, value_text):
+            if "/" in part.partition(",")[0]:
+                raise InputError(f"{part.strip()!r} in {text!r} names bits for keys and values; name one number")
         keys, values = _parse_one(key_text.strip()), _parse_one(value_text.strip())
         named = values.values if values.values.name == values.keys.name else values.keys  # as written, not a stand-in
         pair = CodecPair(keys.keys, named)
@@ -107,11 +110,13 @@ def _parse_one(text: str) -> CodecPair:
     head, *option_texts = [part.strip() for part in text.split(",")]
     name, at, bits_text = head.partition("@")
     find_codec(name)
-    options = []
+    options: list[tuple[str, str]] = []
     for option in option_texts:
         key, equals, value = option.partition("=")
         if not equals or not key or not value:
             raise InputError(f"{option!r} in {text!r} is not an option; write key=value")
+        if key.strip() in dict(options):
+            raise InputError(f"{text!r} names the option {key.strip()} twice")
         options.append((key.strip(), value.strip()))
     if not at:
         spec = CodecSpec(name, None, tuple(options))
@@ -149,7 +154,7 @@ def _arguments(cls: type[Codec], bits: float | None, options: Mapping[str, str])
     if cls.bits_allowed:
         if bits is None:
             example = 4 if 4 in cls.bits_allowed else cls.bits_allowed[0]
-            raise InputError(f"{cls.name} needs a number of bits; write {cls.name}@{example:g}, or --bits {example:g}")
+            raise InputError(f"{cls.name} needs a number of bits; write {cls.name}@{example:g}")
         arguments["bits"] = bits
     elif bits is not None:
         raise InputError(f"{cls.name} has no choice of bits; write {cls.name} instead of {cls.name}@{bits:g}")

@@ -42,14 +42,17 @@ class ChannelSplit(Wrapper):
         """How many outlier channels a head has."""
         return self.outliers or self.inner.outliers_default(head_dim)
 
+    def check(self, ctx: LayerContext) -> None:
+        n = self.count(ctx.head_dim)
+        if self.outliers and n > ctx.head_dim - _FEWEST:
+            raise InputError(f"outliers={n} leave no {_FEWEST} ordinary ones of {ctx.head_dim} channels; ask for fewer")
+        self._parts(ctx)
+
     def unsupported(self, ctx: LayerContext) -> str | None:
         n = self.count(ctx.head_dim)
         if not _FEWEST <= n <= ctx.head_dim - _FEWEST:
             return f"{n} outlier channels of head_dim {ctx.head_dim} leave a group of fewer than {_FEWEST}"
-        try:
-            low, high = self._parts(ctx)
-        except InputError as e:
-            return str(e)
+        low, high = self._parts(ctx)
         ordinary, outlier = (replace(ctx, head_dim=width, rotary=None) for width in (ctx.head_dim - n, n))
         return low.unsupported(ordinary) or high.unsupported(outlier)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 import mlx.core as mx
 
 from tqcli.codecs import lloyd_max
-from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
+from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, check_outlier_bits, register
 from tqcli.codecs.context import LayerContext
 from tqcli.codecs.rotation import (
     RotationKind,
@@ -93,6 +93,7 @@ class TurboQuantMSE(Codec):
 
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
         bits = int(self.bits)
+        check_outlier_bits(type(self), bits + 1)
         return replace(self, bits=bits), replace(self, bits=bits + 1)
 
     @property

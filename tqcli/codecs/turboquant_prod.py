@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import mlx.core as mx
 
-from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
+from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, check_outlier_bits, register
 from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.codecs.rotation import RotationKind, check_rotation
 from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, estimate, gain, sketch_error
@@ -99,6 +99,7 @@ class TurboQuantProd(Codec):
         if self.m == 1:
             raise InputError(f"m=1 can't be divided among {outliers} outlier channels and the others; give m=2 or more")
         bits = math.floor(self.bits)
+        check_outlier_bits(type(self), bits + 1)
         apart = min(max(1, round(self.m * outliers / head_dim)), self.m - 1) if self.m else 0
         low = self.m - apart
         return replace(self, bits=bits, m=low), replace(self, bits=bits + 1, m=apart)

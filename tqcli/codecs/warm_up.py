@@ -60,10 +60,13 @@ class WarmUp(Wrapper):
             return Codec.scores(self, q, enc, ctx)  # the plain product with what decode gives
         return self.inner.scores(q, self._with_state(enc, ctx), ctx)
 
-    def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext, calibrated: bool = False) -> int:
+    def bytes_nominal(
+        self, vectors: int, tokens: int, ctx: LayerContext, calibrated: bool = False, warm: bool = False
+    ) -> int:
+        """`calibrated`: with a calibrated state, which is shared; `warm`: a cache that has had its first tokens."""
         if calibrated or not self.learns(ctx):
             return self.inner.bytes_nominal(vectors, tokens, ctx)
-        if tokens < WARM_UP_TOKENS:
+        if tokens < WARM_UP_TOKENS and not warm:
             size: int = getattr(mx, ctx.cache_dtype).size
             return vectors * tokens * ctx.head_dim * size
         return self.inner.bytes_nominal(vectors, tokens, ctx) + self.learned_bytes(vectors, ctx)

@@ -33,6 +33,9 @@ class Wrapper(Codec):
     def bits_nominal(self, ctx: LayerContext) -> float:
         return self.inner.bits_nominal(ctx)
 
+    def check(self, ctx: LayerContext) -> None:
+        self.inner.check(ctx)
+
     def unsupported(self, ctx: LayerContext) -> str | None:
         return self.inner.unsupported(ctx)
 

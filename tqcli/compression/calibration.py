@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
 
+from tqcli.capture.manifest import CaptureManifest, ShardRecord
 from tqcli.capture.store import Capture
 from tqcli.codecs.base import State
 from tqcli.codecs.context import LayerContext, Tensor
@@ -15,6 +16,7 @@ from tqcli.codecs.warm_up import WarmUp
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import Segments, coded_context
 from tqcli.errors import InputError
+from tqcli.progress import progress
 
 _SHARED_TOKENS = 32
 States = dict[tuple[int, Tensor], State]
@@ -42,9 +44,16 @@ def calibrate(plan: CompressionPlan, evaluated: Capture, calibration: Capture | 
     states: States = {}
     if calibration is not None:
         check_calibration(evaluated, calibration)
-        for (codec, tensor), layers in wanted.items():
-            learned = codec.calibrate_layers(_tensors(calibration, tensor, layers, plan.sinks))
-            states |= {(layer, tensor): state for layer, state in learned.items()}
+        tokens = calibration.manifest.dataset.tokens
+        if wanted and tokens <= plan.sinks:
+            raise InputError(
+                f"calibration windows of {tokens} tokens leave none to learn from beside {plan.sinks} sinks; "
+                "capture longer ones"
+            )
+        with progress(sum(map(len, wanted.values())), "calibrate", "tensor") as bar:
+            for (codec, tensor), layers in wanted.items():
+                seen = _tensors(calibration, tensor, layers, plan.sinks, bar.update)
+                states |= {(layer, tensor): state for layer, state in codec.calibrate_layers(seen).items()}
     return states
 
 
@@ -61,31 +70,56 @@ def check_calibration(evaluated: Capture, calibration: Capture) -> None:
         )
     if missing := sorted(set(evaluated.layers) - set(calibration.layers)):
         raise InputError(f"{where} lacks layer {missing[0]}; capture the same layers")
-    measured = {run: shard for shard in here.shards for run in _runs(shard.token_ids)}
+    if there.decoded_from:
+        raise InputError(f"{where} was decoded from {there.decoded_from}; calibrate with a capture of the model itself")
+    shared = _shared_text(here, there) if not here.decoded_from else _shared_place(here, there)
+    if shared is not None:
+        raise InputError(
+            f"{where} shares text with what is measured (window {shared[1].window} with window {shared[0].window}, in "
+            f"{shared[1].document}); capture other windows with another --seed, or another text"
+        )
+
+
+def _shared_text(here: CaptureManifest, there: CaptureManifest) -> tuple[ShardRecord, ShardRecord] | None:
+    """Two windows that have `_SHARED_TOKENS` tokens in a row in common; or fewer, where the windows are shorter."""
+    length = min(_SHARED_TOKENS, here.dataset.tokens, there.dataset.tokens)
+    measured = {run: shard for shard in here.shards for run in _runs(shard.token_ids, length)}
     for shard in there.shards:
-        for run in _runs(shard.token_ids):
+        for run in _runs(shard.token_ids, length):
             if run in measured:
-                raise InputError(
-                    f"{where} shares text with what is measured (window {shard.window} with window "
-                    f"{measured[run].window}, in {shard.document}); capture other windows with another --seed, or "
-                    "another text"
-                )
+                return measured[run], shard
+    return None
 
 
-def _runs(token_ids: list[int]) -> set[bytes]:
-    """Every `_SHARED_TOKENS` tokens in a row; of a shorter window, all of it."""
+def _shared_place(here: CaptureManifest, there: CaptureManifest) -> tuple[ShardRecord, ShardRecord] | None:
+    """Two windows of the same text that overlap, told by their places: a decoded capture has no token ids."""
+    if here.dataset.text_sha256 != there.dataset.text_sha256:
+        return None
+    lengths = [manifest.dataset.tokens - manifest.dataset.bos for manifest in (here, there)]
+    for a in here.shards:
+        for b in there.shards:
+            if a.document == b.document and a.start < b.start + lengths[1] and b.start < a.start + lengths[0]:
+                return a, b
+    return None
+
+
+def _runs(token_ids: list[int], length: int) -> set[bytes]:
+    """Every `length` tokens in a row."""
     ids = np.array(token_ids, dtype=np.int32)
-    length = min(_SHARED_TOKENS, len(ids))
-    return {ids[i : i + length].tobytes() for i in range(len(ids) - length + 1)} if length else set()
+    return {ids[i : i + length].tobytes() for i in range(len(ids) - length + 1)}
 
 
 def _tensors(
-    calibration: Capture, tensor: Tensor, layers: list[int], sinks: int
+    calibration: Capture, tensor: Tensor, layers: list[int], sinks: int, on_done: Callable[[], object]
 ) -> Iterator[tuple[LayerContext, mx.array]]:
-    """Each layer's tensor with the windows one after the other, [n_kv_heads, windows * tokens, head_dim]."""
+    """Each layer's tensor with the windows one after the other, [n_kv_heads, windows * tokens, head_dim].
+
+    `on_done` is called when the next one is asked for.
+    """
     segments = Segments.split(calibration.manifest.dataset.tokens, sinks, 0)
     for layer in layers:
         ctx = coded_context(calibration.context(layer, tensor), segments)
         parts = [window.tensor(layer, tensor)[..., segments.sinks :, :] for window in calibration.windows()]
         positions = np.tile(np.arange(segments.sinks, segments.sinks + segments.coded), len(parts))
         yield replace(ctx, positions=positions), mx.concatenate(parts, axis=-2)
+        on_done()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 
 from tqcli.capture.folder import check_out
 from tqcli.capture.manifest import CaptureManifest, ShardRecord
@@ -19,10 +21,18 @@ from tqcli.storage import plain_path, staged_folder, write_shard
 from tqcli.version import __version__
 
 
-def decompress(encoded: Path, out: Path, *, stages: int | None = None, overwrite: bool = False) -> CaptureManifest:
+def decompress(
+    encoded: Path,
+    out: Path,
+    *,
+    stages: int | None = None,
+    overwrite: bool = False,
+    on_clipped: Callable[[str], None] = lambda message: None,
+) -> CaptureManifest:
     """Writes the decoded keys and values of `encoded`, in the dtype that they were captured in, as a capture at `out`.
 
-    stages: 1 to decode codecs of two stages by their first alone. Raises `InputError` for a damaged folder, one
+    stages: 1 to decode codecs of two stages by their first alone. `on_clipped` is told in one line of elements that
+    the captured dtype can't hold; they become its largest. Raises `InputError` for a damaged folder, one
     without such a codec, or an `out` that can't be written.
     """
     source, out = load_encoded_manifest(encoded), plain_path(out)
@@ -31,10 +41,12 @@ def decompress(encoded: Path, out: Path, *, stages: int | None = None, overwrite
         raise InputError(f"{encoded} is coded by {source.codec}, which has no stages; leave out --stages {stages}")
     check_out(out, overwrite)
     with staged_folder(out) as folder:
-        return _decompress(encoded, source, folder, stages)
+        return _decompress(encoded, source, folder, stages, on_clipped)
 
 
-def _decompress(encoded: Path, source: EncodedManifest, out: Path, stages: int | None) -> CaptureManifest:
+def _decompress(
+    encoded: Path, source: EncodedManifest, out: Path, stages: int | None, on_clipped: Callable[[str], None]
+) -> CaptureManifest:
     shards: list[ShardRecord] = []
     with progress(len(source.shards), "decompress", "window") as bar:
         for shard, decoded in decoded_windows(encoded, source, stages):
@@ -42,8 +54,11 @@ def _decompress(encoded: Path, source: EncodedManifest, out: Path, stages: int |
             for layer in source.layers:
                 dtype: mx.Dtype = getattr(mx, layer.dtype)
                 name = f"layers.{layer.layer}"
-                arrays[f"{name}.keys"] = decoded[layer.layer, "keys"].astype(dtype)
-                arrays[f"{name}.values"] = decoded[layer.layer, "values"].astype(dtype)
+                for tensor in ("keys", "values"):
+                    x, clipped = _fitted(decoded[layer.layer, tensor], dtype)
+                    arrays[f"{name}.{tensor}"] = x
+                    if clipped:
+                        on_clipped(f"{clipped} elements of the {tensor} of {name} are beyond {layer.dtype}: clipped")
                 arrays[f"{name}.queries"] = mx.zeros((layer.n_q_heads, 0, layer.head_dim), dtype=dtype)
             file = write_shard(out, shard.file, arrays, {"format": "tq-capture"})
             shards.append(
@@ -74,3 +89,10 @@ def _decompress(encoded: Path, source: EncodedManifest, out: Path, stages: int |
     )
     manifest.save(out)
     return manifest
+
+
+def _fitted(x: mx.array, dtype: mx.Dtype) -> tuple[mx.array, int]:
+    """X in another float dtype, with finite elements beyond it at its largest, and how many those are."""
+    largest = mx.finfo(dtype).max
+    beyond = int(np.count_nonzero(np.array((mx.abs(x) > largest) & mx.isfinite(x))))
+    return (mx.clip(x, -largest, largest) if beyond else x).astype(dtype), beyond

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tqcli.codecs.context import Tensor
-from tqcli.codecs.spec import VALUES_DEFAULT, CodecPair, CodecSpec, find_codec
+from tqcli.codecs.spec import VALUES_DEFAULT, CodecPair, CodecSpec, find_codec, values_beside
 from tqcli.codecs.warm_up import WarmUp
 from tqcli.errors import InputError
 
 _LAYER = re.compile("[0-9]{1,6}")
 _BITS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
-LayerBits = Mapping[int, tuple[float, float]]
-"""Bits of keys and of values, by layer."""
+LayerBits = Mapping[int, tuple[float, float | None]]
+"""Bits of keys and of values, by layer; None for values that follow the keys."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,11 @@ class CompressionPlan:
             return spec
         if spec.bits is None:
             raise InputError(f"--layer-bits doesn't go with {spec.name}, which has no choice of bits")
-        return spec.with_bits(self.layer_bits[layer][0 if tensor == "keys" else 1])
+        keys, values = self.layer_bits[layer]
+        if tensor == "keys" or values is None:
+            stands_in = tensor == "values" and self.values_stand_in
+            return values_beside(self.codec.keys.with_bits(keys)) if stands_in else spec.with_bits(keys)
+        return spec.with_bits(values)
 
     def codec_of(self, layer: int, tensor: Tensor) -> WarmUp:
         """The codec of one tensor, built once."""
@@ -68,9 +72,9 @@ class CompressionPlan:
         return {}
 
 
-def parse_layer_bits(text: str) -> dict[int, tuple[float, float]]:
+def parse_layer_bits(text: str) -> dict[int, tuple[float, float | None]]:
     """Reads `layer:bits` or `layer:kbits/vbits`, separated by commas. Raises `InputError` naming what is wrong."""
-    result: dict[int, tuple[float, float]] = {}
+    result: dict[int, tuple[float, float | None]] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         layer, colon, bits = part.partition(":")
         numbers = bits.split("/")
@@ -78,7 +82,7 @@ def parse_layer_bits(text: str) -> dict[int, tuple[float, float]]:
             raise InputError(f"{part!r} in --layer-bits is not layer:bits or layer:kbits/vbits, for example 0:4,29:4/8")
         if int(layer) in result:
             raise InputError(f"--layer-bits names layer {layer} twice")
-        result[int(layer)] = (float(numbers[0]), float(numbers[-1]))
+        result[int(layer)] = (float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None)
     return result
 
 

@@ -152,14 +152,28 @@ def _decode(
 ) -> mx.array:
     if _UNCOMPRESSED in own:
         return own[_UNCOMPRESSED].astype(mx.float32)
-    codec = rebuild(layer.keys if tensor == "keys" else layer.values, tensor, stages)
+    try:
+        codec = rebuild(layer.keys if tensor == "keys" else layer.values, tensor, stages)
+    except InputError as e:
+        if stages is not None:
+            raise
+        raise InputError(
+            f"the {tensor} of layer {layer.layer} have a codec that this tq doesn't know ({e}); use tq "
+            f"{manifest.tq_version}, which wrote them, or compress anew"
+        ) from e
+    shape = (layer.n_kv_heads, manifest.dataset.tokens, manifest.context(layer, tensor).head_dim)
+    if wrong := [name for name, array in own.items() if array.ndim < 2 or array.shape[0] != layer.n_kv_heads]:
+        raise InputError(f"{wrong[0]} of the {tensor} of layer {layer.layer} isn't of {shape[0]} heads; compress anew")
     exact = {name: own.pop(name) for name in (SINKS, RECENT) if name in own}
     segments = Segments.split(manifest.dataset.tokens, manifest.sinks, manifest.recent)
     coded = Encoded(own, segments.coded, shared)
     try:
-        return decode_tensor(codec, EncodedTensor(segments, exact, coded), manifest.context(layer, tensor))
-    except (KeyError, ValueError) as e:
+        decoded = decode_tensor(codec, EncodedTensor(segments, exact, coded), manifest.context(layer, tensor))
+    except (KeyError, ValueError, IndexError) as e:
         raise InputError(f"the {tensor} of layer {layer.layer} don't fit their codec: {e}; compress anew") from e
+    if decoded.shape != shape:
+        raise InputError(f"the {tensor} of layer {layer.layer} decode to {decoded.shape}, not {shape}; compress anew")
+    return decoded
 
 
 def check_out(out: Path, overwrite: bool) -> None:

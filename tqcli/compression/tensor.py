@@ -9,7 +9,7 @@ import numpy as np
 
 from tqcli.codecs.base import Encoded, State, to_cache_dtype
 from tqcli.codecs.context import LayerContext
-from tqcli.codecs.warm_up import RAW, WarmUp
+from tqcli.codecs.warm_up import RAW, WARM_UP_TOKENS, WarmUp
 
 SINKS, RECENT = "sinks", "recent"
 
@@ -103,10 +103,20 @@ def coded_context(ctx: LayerContext, segments: Segments) -> LayerContext:
 
 
 def nominal_bytes(
-    codec: WarmUp, ctx: LayerContext, tokens: int, sinks: int, recent: int, calibrated: bool = False
+    codec: WarmUp,
+    ctx: LayerContext,
+    tokens: int,
+    sinks: int,
+    recent: int,
+    calibrated: bool = False,
+    seen: int | None = None,
 ) -> int:
-    """Bytes by formula for one tensor of one cache: what `EncodedTensor.nbytes` must come to."""
+    """Bytes by formula for one tensor of one cache: what `EncodedTensor.nbytes` must come to.
+
+    seen: tokens that went through the cache, of which a sliding one holds the last `tokens`; by default as many.
+    """
+    warm = max(0, (tokens if seen is None else seen) - sinks - recent) >= WARM_UP_TOKENS
     segments = Segments.split(tokens, sinks, recent)
     size: int = getattr(mx, ctx.cache_dtype).size
     exact = ctx.n_kv_heads * (segments.sinks + segments.recent) * ctx.head_dim * size
-    return exact + codec.bytes_nominal(ctx.n_kv_heads, segments.coded, coded_context(ctx, segments), calibrated)
+    return exact + codec.bytes_nominal(ctx.n_kv_heads, segments.coded, coded_context(ctx, segments), calibrated, warm)

@@ -20,7 +20,7 @@ from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import decode_tensor, score_middle
 from tqcli.errors import InputError
 from tqcli.evaluation.coder import TENSORS, Coder
-from tqcli.evaluation.distortion import capture_result
+from tqcli.evaluation.distortion import capture_result, check_plans
 from tqcli.metrics.attention import (
     TOP_K,
     AttentionDistortion,
@@ -49,8 +49,9 @@ def evaluate_attention(
     all codecs alike. Raises `InputError` for a damaged capture, one without queries or with too short windows, a
     calibration capture that doesn't fit, or a plan that compressed nothing.
     """
-    if len({(plan.sinks, plan.recent) for plan in plans}) != 1:
-        raise ValueError("plans that are compared keep the same sinks and recent tokens")
+    check_plans(plans)
+    if top_k < 1:
+        raise InputError(f"--top-k must be 1 or more, not {top_k}")
     coders = [Coder(capture, plan, calibration) for plan in plans]
     first = plans[0].sinks + plans[0].recent + (WARM_UP_TOKENS if any(c.warms_up for c in coders) else 0)
     tallies = [_Tally(coder) for coder in coders]
@@ -68,7 +69,11 @@ def evaluate_attention(
     for coder in coders:
         coder.check_something_compressed()
     settings = {"first_position": first, "queries": queries, "top_k": top_k}
-    result = capture_result("attention", capture, plans, [t.result() for t in tallies], calibration, settings)
+    result = capture_result("attention", capture, coders, [t.result() for t in tallies], calibration, settings)
+    recent = plans[0].recent
+    hidden = [record.layer for record in capture.manifest.layers if record.window and record.window <= recent]
+    if hidden:
+        result.notes.append(f"no query sees a coded token in layers {hidden}: their window is no longer than {recent}")
     result.notes += [
         f"attention of layer {record.layer} is measured without this: {note}"
         for record in capture.manifest.layers
@@ -149,7 +154,10 @@ def _add_layer(
     q = window.queries(layer)[:, mx.array(chosen)].astype(mx.float32)
     k, v = (window.tensor(layer, tensor) for tensor in TENSORS)
     mask = visible(positions, k.shape[-2], ctx.window)
-    exact = ExactAttention.of(q, k, v, mask, ctx.scale, top_k)
+    try:
+        exact = ExactAttention.of(q, k, v, mask, ctx.scale, top_k)
+    except ValueError as e:
+        raise InputError(f"attention of layer {layer} in {window.shard.file} can't be compared: {e}") from e
     for tally in tallies:
         coder = tally.coder
         uncoded = _uncoded(positions, k.shape[-2], coder.plan)

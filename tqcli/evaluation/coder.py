@@ -59,9 +59,9 @@ class CodedTensor:
         self.resident = self.nominal = size * self.elements
         self.uncompressed_tokens = self.tokens
 
-    def nominal_bytes(self, tokens: int, plan: CompressionPlan) -> int:
-        """Bytes by formula of a cache of so many tokens, without what is shared."""
-        return nominal_bytes(self.codec, self.ctx, tokens, plan.sinks, plan.recent, self.state is not None)
+    def nominal_bytes(self, tokens: int, plan: CompressionPlan, seen: int | None = None) -> int:
+        """Bytes by formula of a cache of so many tokens, out of `seen` that went through it, without what is shared."""
+        return nominal_bytes(self.codec, self.ctx, tokens, plan.sinks, plan.recent, self.state is not None, seen)
 
 
 class Coder:
@@ -70,11 +70,21 @@ class Coder:
     Raises `InputError` for a plan that doesn't fit the capture, and where a codec needs a calibration capture.
     """
 
-    def __init__(self, capture: Capture, plan: CompressionPlan, calibration: Capture | None = None) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        plan: CompressionPlan,
+        calibration: Capture | None = None,
+        skipped: Mapping[TensorKey, str] | None = None,
+    ) -> None:
+        """`skipped`: tensors that are known beforehand to be refused, with the reason."""
         plan.check_layers(list(capture.layers))
         self.plan = plan
-        self.skipped: dict[TensorKey, str] = {}
+        self.skipped: dict[TensorKey, str] = dict(skipped or {})
         self.tensors: dict[TensorKey, CodedTensor] = {}
+        for layer in capture.layers:
+            for tensor in TENSORS:
+                plan.codec_of(layer, tensor).check(capture.context(layer, tensor))
         states = calibrate(plan, capture, calibration)
         for layer in capture.layers:
             for tensor in TENSORS:
@@ -84,8 +94,15 @@ class Coder:
                 self.tensors[layer, tensor] = CodedTensor(ctx, codec, str(plan.spec(layer, tensor)), state)
                 if reason := codec.unsupported(ctx):
                     self.skipped[layer, tensor] = reason
+        self.refused_midway = False
+        """Whether a tensor was refused after some of its windows had been coded."""
         self._shared: dict[str, int] = {}
         self._users: dict[str, set[TensorKey]] = {}
+
+    @property
+    def learned(self) -> bool:
+        """Whether anything was learned from a calibration capture."""
+        return any(of.state is not None for of in self.tensors.values())
 
     @property
     def warms_up(self) -> bool:
@@ -128,6 +145,7 @@ class Coder:
             encoded = encode_tensor(of.codec, x, of.ctx, self.plan.sinks, recent, of.state)
         except Unsupported as e:
             self.skipped[layer, tensor] = str(e)
+            self.refused_midway |= of.tokens > 0
             of.count_all_uncompressed()
             return None
         mx.eval(encoded.arrays)
@@ -147,10 +165,13 @@ class Coder:
         if any(t.uncompressed_tokens < t.tokens for t in self.tensors.values()):
             return
         reasons = "; ".join(sorted(set(self.skipped.values())))
-        reasons = reasons or (
-            f"the windows leave no token to code beside {self.plan.sinks} sinks, {self.plan.recent} recent ones and "
-            "the 64 that a codec learns from; use longer windows, --calibration, or center=none"
-        )
+        if not reasons:
+            learning = " and the 64 that a codec learns from" if self.warms_up else ""
+            remedy = ", --calibration, or center=none" if self.warms_up else ""
+            reasons = (
+                f"the windows leave no token to code beside {self.plan.sinks} sinks, {self.plan.recent} recent ones"
+                f"{learning}; use longer windows{remedy}"
+            )
         raise InputError(f"{self.plan.codec} compressed nothing: {reasons}")
 
     def sizes(self, keys: Iterable[TensorKey]) -> Metrics:
@@ -208,6 +229,10 @@ class Coder:
             remark for key, of in self.tensors.items() if key not in self.skipped for remark in of.codec.remarks(of.ctx)
         )
         yield from (f"{remark} ({count} tensors)" for remark, count in remarks.items())
+        for name in TENSORS:
+            of_name = [t for t in self.tensors.values() if t.ctx.tensor == name]
+            if all(t.uncompressed_tokens == t.tokens for t in of_name):
+                yield f"not one token of the {name} was coded"
         waiting = sum(t.uncompressed_tokens for t in self.tensors.values())
         tokens = sum(t.tokens for t in self.tensors.values())
         if waiting and not self.skipped:

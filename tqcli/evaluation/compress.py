@@ -32,13 +32,21 @@ def compress(
     """
     out = plain_path(out)
     check_out(out, overwrite)
-    tally = DistortionTally(Coder(capture, plan, calibration), inner_products=False)
+    coder = Coder(capture, plan, calibration)
     with staged_folder(out) as folder:
-        result = _compress(capture, tally, EncodedWriter(capture, plan, folder, calibration))
-    return capture_result("compress", capture, [plan], [result], calibration)
+        result = _compress(capture, coder, folder, calibration if coder.learned else None)
+        # What is refused in a later window is coded in the shards before: once more, without it.
+        while coder.refused_midway:
+            for path in folder.iterdir():
+                path.unlink()
+            coder = Coder(capture, plan, calibration, coder.skipped)
+            result = _compress(capture, coder, folder, calibration if coder.learned else None)
+    return capture_result("compress", capture, [coder], [result], calibration)
 
 
-def _compress(capture: Capture, tally: DistortionTally, writer: EncodedWriter) -> CodecResult:
+def _compress(capture: Capture, coder: Coder, folder: Path, learned_from: Capture | None) -> CodecResult:
+    tally = DistortionTally(coder, inner_products=False)
+    writer = EncodedWriter(capture, coder.plan, folder, learned_from)
     with progress(len(capture.manifest.shards) * len(capture.layers), "compress", "layer") as bar:
         for window in capture.windows():
             for layer in capture.layers:

@@ -23,6 +23,7 @@ def evaluate_distortion(
     Raises `InputError` for a damaged capture, a calibration capture that doesn't fit, or a plan that compressed
     nothing.
     """
+    check_plans(plans)
     tallies = [DistortionTally(Coder(capture, plan, calibration)) for plan in plans]
     steps = len(capture.manifest.shards) * len(capture.layers)
     with progress(steps, "distortion", "layer") as bar:
@@ -36,19 +37,28 @@ def evaluate_distortion(
                 bar.update()
     for tally in tallies:
         tally.coder.check_something_compressed()
-    return capture_result("distortion", capture, plans, [tally.result() for tally in tallies], calibration)
+    coders = [tally.coder for tally in tallies]
+    return capture_result("distortion", capture, coders, [tally.result() for tally in tallies], calibration)
+
+
+def check_plans(plans: Sequence[CompressionPlan]) -> None:
+    """Raises `ValueError` for plans that can't be compared: none, or with other sinks or recent tokens."""
+    if len({(plan.sinks, plan.recent) for plan in plans}) != 1:
+        raise ValueError("plans that are compared keep the same sinks and recent tokens; and there must be one")
 
 
 def capture_result(
     kind: str,
     capture: Capture,
-    plans: Sequence[CompressionPlan],
+    coders: Sequence[Coder],
     codecs: Sequence[object],
     calibration: Capture | None,
     settings: Mapping[str, object] | None = None,
 ) -> Result:
     """A result with what identifies the captures and the machine."""
-    manifest = capture.manifest
+    manifest, plan = capture.manifest, coders[0].plan
+    learned = any(coder.learned for coder in coders)
+    unused = "--calibration was not used: none of these codecs learns anything beforehand"
     return Result.model_validate(
         {
             "kind": kind,
@@ -57,13 +67,14 @@ def capture_result(
             "model": manifest.model.model_dump(),
             "dataset": manifest.dataset.model_dump(),
             "settings": {
-                "sinks": plans[0].sinks,
-                "recent": plans[0].recent,
+                "sinks": plan.sinks,
+                "recent": plan.recent,
                 "decoded_from": manifest.decoded_from,
-                "calibration": None if calibration is None else _calibration(calibration),
+                "calibration": _calibration(calibration) if calibration is not None and learned else None,
                 **(settings or {}),
             },
             "codecs": list(codecs),
+            "notes": [unused] if calibration is not None and not learned else [],
             "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],
         }
     )

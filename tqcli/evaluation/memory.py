@@ -12,7 +12,7 @@ from tqcli.codecs.context import Tensor
 from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import encode_tensor
 from tqcli.evaluation.coder import TENSORS, Coder
-from tqcli.evaluation.distortion import capture_result
+from tqcli.evaluation.distortion import capture_result, check_plans
 from tqcli.progress import progress
 from tqcli.report.schema import Metric, Result
 
@@ -26,6 +26,7 @@ def evaluate_memory(capture: Capture, plans: Sequence[CompressionPlan], calibrat
     nothing.
     """
     window = next(capture.windows())
+    check_plans(plans)
     coders = [Coder(capture, plan, calibration) for plan in plans]
     peaks = [0] * len(plans)
     with progress(len(capture.layers) * len(plans), "memory", "layer") as bar:
@@ -47,7 +48,7 @@ def evaluate_memory(capture: Capture, plans: Sequence[CompressionPlan], calibrat
             result.total[f"bytes_nominal_{tokens}"] = Metric(value=compressed, unit="bytes", higher_is_better=False)
             result.total[f"bytes_fp16_{tokens}"] = Metric(value=fp16, unit="bytes")
         results.append(result)
-    return capture_result("memory", capture, plans, results, calibration)
+    return capture_result("memory", capture, coders, results, calibration)
 
 
 def _peak_of_encoding(coder: Coder, layer: int, tensor: Tensor, x: mx.array) -> int:
@@ -75,5 +76,5 @@ def _projected(coder: Coder, tokens: int) -> tuple[int, int]:
             dtype: mx.Dtype = getattr(mx, of.ctx.cache_dtype)
             compressed += dtype.size * size
         else:
-            compressed += of.nominal_bytes(held, coder.plan)
+            compressed += of.nominal_bytes(held, coder.plan, tokens)
     return compressed, fp16

@@ -119,7 +119,7 @@ class ExactAttention:
         """Takes logits [n_q_heads, queries, tokens], with the model's scale, and outputs [n_q_heads, queries, dim].
 
         mask bool [queries, tokens] tells what each query sees. Raises ValueError for shapes that don't go together, a
-        query that sees nothing, or top_k < 1.
+        query that sees nothing, logits that overflow float32, or top_k < 1.
         """
         if top_k < 1:
             raise ValueError(f"top_k is {top_k}: it must be at least 1")
@@ -128,6 +128,8 @@ class ExactAttention:
         self.mask = _checked_mask(mask, logits)
         self.top_k = top_k
         check_shape("attention outputs", outputs, (*logits.shape[:2], outputs.shape[-1]))
+        if not mx.isfinite(self.logits).all().item():
+            raise ValueError("the logits overflow float32")
         self._heads = [_Head.of(head, self.mask, top_k) for head in as_float32(self.logits)]
         self._minus_entropy = [-head.cross_entropy(head) for head in self._heads]
 

@@ -53,13 +53,14 @@ def measure_distortion(
     offset: what the codec subtracted first, broadcastable to the coded tokens, which `coded` names (default: all).
     """
     a, b = as_float32(x), as_float32(decoded)
-    peak = float(np.max(np.abs(a), initial=0.0))
-    unit = 1.0
-    if peak and not 1e-12 < peak < 1e12:  # squares would leave float32's range
-        unit = peak
-        a, b = a / np.float32(peak), b / np.float32(peak)
-        offset = None if offset is None else offset.astype(mx.float32) / peak
     coded = slice(None) if coded is None else coded
+    residual = a[:, coded] if offset is None else a[:, coded] - as_float32(offset)
+    peaks = np.max(np.abs(a), axis=-1, keepdims=True, initial=0.0)
+    units = np.ones_like(peaks)
+    if np.any((peaks > 0) & ~((peaks > 1e-12) & (peaks < 1e12))):  # squares would leave float32's range
+        units = np.where(peaks > 0, peaks, np.float32(1)).astype(np.float32)
+        a, b, residual = a / units, b / units, residual / units[:, coded]
+    squares = units[..., 0].astype(np.float64) ** 2
     difference = a - b
     errors, energies = _dot(difference, difference), _dot(a, a)
     products, norms = _dot(a, b), np.sqrt(energies * _dot(b, b))
@@ -67,11 +68,10 @@ def measure_distortion(
     cosines = np.where(both_zero, 1.0, products / np.where(norms == 0, 1.0, norms))
     relative = np.where(errors == 0, 0.0, errors / np.where(energies == 0, np.nan, energies))
     relative = np.where(np.isnan(relative), np.inf, relative)
-    residual = a[:, coded] if offset is None else a[:, coded] - as_float32(offset)
     return Distortion(
-        errors.sum(axis=1) * unit**2,
-        energies.sum(axis=1) * unit**2,
-        _dot(residual, residual).sum(axis=1) * unit**2,
+        (errors * squares).sum(axis=1),
+        (energies * squares).sum(axis=1),
+        (_dot(residual, residual) * squares[:, coded]).sum(axis=1),
         cosines.sum(axis=1),
         relative.max(axis=1, initial=0.0),
         a.shape[1],
