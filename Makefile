@@ -24,7 +24,7 @@ setup: .venv/.setup
 
 QUICK := captures/quickstart
 QUICK_CODECS := turboquant-mse@4 turboquant-rvq@4 turboquant-prod@4 qjl@4 vecinfer@4 affine@4 affine@4,center=rope
-QUICK_EVAL := tq eval attention $(QUICK) --calibration $(QUICK)-calibration $(addprefix --codec ,$(QUICK_CODECS))
+QUICK_EVAL := tq eval attention $(QUICK) --calibration $(QUICK)-calibration --sinks 4 $(addprefix --codec ,$(QUICK_CODECS))
 
 quickstart: setup
 	$(STEP) 'tq capture smollm2-135m --windows 2 --seed 1 --out $(QUICK)-calibration --resume'

@@ -13,7 +13,7 @@ from tiny_models import write_tiny_model
 
 from tqcli.storage import MANIFEST
 
-LONG = {"windows": 24, "tokens": 64}
+LONG = {"windows": 60, "tokens": 64}
 
 
 def start(out: Path) -> subprocess.Popen[str]:

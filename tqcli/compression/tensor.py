@@ -54,10 +54,14 @@ class EncodedTensor:
         return coded_context(ctx, self.segments)
 
     @property
+    def waiting_tokens(self) -> int:
+        """Tokens of a middle that is still too short for its codec to learn from."""
+        return self.segments.coded if RAW in self.coded.arrays else 0
+
+    @property
     def uncompressed_tokens(self) -> int:
-        """Tokens kept as they were: sinks, recent ones, and a middle that is still too short to centre."""
-        waiting = self.segments.coded if RAW in self.coded.arrays else 0
-        return self.segments.sinks + self.segments.recent + waiting
+        """Tokens kept as they were: sinks, recent ones, and those that wait."""
+        return self.segments.sinks + self.segments.recent + self.waiting_tokens
 
 
 def encode_tensor(

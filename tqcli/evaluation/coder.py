@@ -37,10 +37,13 @@ class CodedTensor:
     nominal: int = 0
     fp16: int = 0
     uncompressed_tokens: int = 0
+    waiting_tokens: int = 0
+    """Those of the uncompressed tokens that are neither sinks nor recent ones: too few to learn from."""
     tokens: int = 0
 
-    def count(self, x: mx.array, resident: int, nominal: int, uncompressed_tokens: int) -> None:
+    def count(self, x: mx.array, resident: int, nominal: int, uncompressed_tokens: int, waiting: int = 0) -> None:
         """Adds one window."""
+        self.waiting_tokens += waiting
         self.elements += x.size
         self.fp16 += 2 * x.size
         self.tokens += x.shape[-2]
@@ -121,7 +124,8 @@ class Coder:
         if encoded is None:
             of.count_uncompressed(x)
         else:
-            of.count(x, encoded.nbytes, of.nominal_bytes(x.shape[-2], self.plan), encoded.uncompressed_tokens)
+            nominal = of.nominal_bytes(x.shape[-2], self.plan)
+            of.count(x, encoded.nbytes, nominal, encoded.uncompressed_tokens, encoded.waiting_tokens)
         return encoded
 
     def encode_all(self, layer: int, tensor: Tensor, x: mx.array) -> EncodedTensor | None:
@@ -134,7 +138,7 @@ class Coder:
             nominal = of.nominal_bytes(x.shape[-2], self.plan)
             recent = min(self.plan.recent, x.shape[-2] - encoded.segments.sinks)
             resident = encoded.nbytes if recent == 0 else nominal
-            of.count(x, resident, nominal, encoded.uncompressed_tokens + recent)
+            of.count(x, resident, nominal, encoded.uncompressed_tokens + recent, encoded.waiting_tokens)
         return encoded
 
     def _encode(self, layer: int, tensor: Tensor, x: mx.array, recent: int) -> EncodedTensor | None:
@@ -233,10 +237,10 @@ class Coder:
             of_name = [t for t in self.tensors.values() if t.ctx.tensor == name]
             if all(t.uncompressed_tokens == t.tokens for t in of_name):
                 yield f"not one token of the {name} was coded"
-        waiting = sum(t.uncompressed_tokens for t in self.tensors.values())
+        waiting = sum(t.waiting_tokens for t in self.tensors.values())
         tokens = sum(t.tokens for t in self.tensors.values())
-        if waiting and not self.skipped:
-            yield f"{waiting / tokens:.1%} of the tokens are kept uncompressed (sinks, recent, too few to learn from)"
+        if waiting:
+            yield f"{waiting / tokens:.1%} of the tokens stay uncompressed: their caches are too short to learn from"
 
 
 def lower(value: float | None, unit: str) -> Metric:

@@ -32,7 +32,7 @@ def print_compress(result: Result) -> None:
 def print_distortion(result: Result) -> None:
     """One row a layer with the error of each codec's keys and values, then a summary of the codecs by bytes."""
     _print_basis(result)
-    names = [f"{codec.codec}\n{tensor}" for codec in result.codecs for tensor in ("keys", "values")]
+    names = [f"{_own(codec, tensor)}\n{tensor}" for codec in result.codecs for tensor in ("keys", "values")]
     table = _table("layer", *names, title="Relative MSE of decoded vectors, ||x - x'||² / ||x||²")
     rows = [{(row.layer, row.tensor): row for row in codec.layers} for codec in result.codecs]
     for layer in sorted({layer for codec in rows for layer, _ in codec}):
@@ -62,8 +62,9 @@ def print_distortion(result: Result) -> None:
     by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
     for codec in by_bytes:
         for tensor in codec.by_tensor:
-            own = codec.codec.split(" | ")[0 if tensor == "keys" else -1]
-            summary.add_row(own, tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor]))
+            summary.add_row(
+                _own(codec, tensor), tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor])
+            )
     _print(summary)
     print("Effective bits: all bytes of a tensor's live buffers. Theory: the codec's own expectation, scaled by the")
     print("energy left after centring. Worst: the largest error of one vector, relative to that vector.")
@@ -98,11 +99,11 @@ def print_attention(result: Result) -> None:
             _number(codec.total, "topk_overlap", ".3f"),
         )
     _print(summary)
-    span = f"{settings['queries']} query positions from {settings['first_position']} on"
-    print(f"Over {span} and all heads; mean, median and")
     print(
-        "worst are over layers. KL: of the attention weights, exact against coded. Output error: ||o - o'||² / ||o||²."
+        f"Over {settings['queries']} query positions from {settings['first_position']} on and all heads; mean, median "
+        "and worst are over layers."
     )
+    print("KL: of the attention weights, exact against coded. Output error: ||o - o'||² / ||o||².")
     print("Logit corr.: of exact and coded logits within a query. Effective bits: all bytes of keys and values.")
     _print_remarks(result)
 
@@ -257,6 +258,11 @@ def _reduced(codec: CodecResult, tensor: str, reduce: Callable[[Iterable[float]]
     metrics = [row.metrics["relative_mse"].value for row in codec.layers if row.tensor == tensor]
     values = [value for value in metrics if value is not None]
     return f"{reduce(values):.5f}" if values else _DASH
+
+
+def _own(codec: CodecResult, tensor: str) -> str:
+    """The one of a pair of codecs that codes this tensor."""
+    return codec.codec.split(" | ")[0 if tensor == "keys" else -1]
 
 
 def _center(codec: CodecResult, tensor: str) -> str:
