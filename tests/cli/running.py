@@ -65,10 +65,11 @@ def refusal(*arguments: object, folder: Path | None = None) -> str:
 
 @cache
 def workplace() -> Path:
-    """A folder with a tiny model `model` and a text `book.txt`, made once. Not to be changed."""
+    """A folder with a tiny model `model` and the texts `book.txt` and `long.txt`, made once. Not to be changed."""
     folder = Path(mkdtemp(prefix="tq-cli-"))
     write_tiny_model(folder / "model", layers=2, heads=2, kv_heads=1, head_dim=64)
     (folder / "book.txt").write_text(PROSE * 60, encoding="utf-8")
+    (folder / "long.txt").write_text(PROSE * 400, encoding="utf-8")
     return folder
 
 

@@ -8,17 +8,22 @@ import time
 from pathlib import Path
 
 import pytest
-from running import PROSE, capture_arguments, done, files_of, make_capture, refusal, tq
+from running import PROSE, capture_arguments, done, files_of, make_capture, refusal, tq, workplace
 from tiny_models import write_tiny_model
 
 from tqcli.storage import MANIFEST
 
-LONG = {"windows": 60, "tokens": 64}
+LONG = {"windows": 24, "tokens": 768}
+"""Long enough that a busy machine doesn't come to the end before the signal does."""
+
+
+def long_capture(out: Path, *more: object) -> list[object]:
+    return capture_arguments(out, *more, "--dataset", workplace() / "long.txt", **LONG)
 
 
 def start(out: Path) -> subprocess.Popen[str]:
     """A capture in its own process, stopped right after its first window is whole."""
-    command = [sys.executable, "-m", "tqcli", *map(str, capture_arguments(out, **LONG))]
+    command = [sys.executable, "-m", "tqcli", *map(str, long_capture(out))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while not _shards(out):
@@ -33,7 +38,9 @@ def _shards(out: Path) -> int:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_capture(tmp_path_factory.mktemp("whole") / "capture", **LONG)
+    out = tmp_path_factory.mktemp("whole") / "capture"
+    done(*long_capture(out))
+    return out
 
 
 def test_a_killed_capture_is_resumed_to_the_very_same_bytes(tmp_path: Path, uninterrupted: Path) -> None:
@@ -47,7 +54,7 @@ def test_a_killed_capture_is_resumed_to_the_very_same_bytes(tmp_path: Path, unin
 
     kept = files_of(out)
     before = (out / "window-00000.safetensors").stat().st_mtime_ns
-    done(*capture_arguments(out, "--resume", **LONG))
+    done(*long_capture(out, "--resume"))
     assert files_of(out) == files_of(uninterrupted)
     # What was whole stays.
     assert kept["window-00000.safetensors"] == files_of(out)["window-00000.safetensors"]
@@ -62,7 +69,7 @@ def test_an_interrupted_capture_exits_with_130_and_can_be_resumed(tmp_path: Path
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("tq: interrupted")
-    done(*capture_arguments(out, "--resume", **LONG))
+    done(*long_capture(out, "--resume"))
     assert files_of(out) == files_of(uninterrupted)
 
 
