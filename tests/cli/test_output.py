@@ -23,6 +23,7 @@ COMMANDS = (
     "eval attention",
     "eval distortion",
     "eval memory",
+    "eval perplexity",
     "doctor",
 )
 

@@ -25,6 +25,7 @@ LAYERS = {
     "kernels": KERNELS,
     "codecs": CODECS,
     "capture": MEASURES,
+    "cache": MEASURES,
     "compression": MEASURES,
     "metrics": MEASURES,
     "report": MEASURES,

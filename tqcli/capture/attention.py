@@ -18,10 +18,14 @@ from mlx.nn.layers.base import Module
 
 from tqcli.errors import InputError
 
-_FUNCTION = "scaled_dot_product_attention"
+ATTENTION = "scaled_dot_product_attention"
+"""Name of the common attention function."""
 _BASE = "mlx_lm.models.base"
 _CALLERS = 4
 """How many frames up the attention module is looked for; it is nearly always the first."""
+
+Attention = Callable[..., mx.array]
+"""`scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks=None)`."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,8 @@ def observe_attention(model: Any, cache: Sequence[Any], see: Callable[[Attention
     use mlx-lm's common attention function.
     """
     index_of = {id(leaf): index for index, entry in enumerate(cache) for leaf in leaves(entry)}
-    modules = _modules_with_attention(model)
-    if not modules:
-        raise InputError(
-            f"the architecture {architecture(model)} doesn't use mlx-lm's common attention function, "
-            "so its keys and values can't be captured"
-        )
 
-    def wrap(original: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    def wrap(original: Attention) -> Attention:
         def observed(
             queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, *args: Any, **kwargs: Any
         ) -> mx.array:
@@ -81,14 +79,25 @@ def observe_attention(model: Any, cache: Sequence[Any], see: Callable[[Attention
 
         return observed
 
-    originals = [(module, getattr(module, _FUNCTION)) for module in modules]
+    with replaced_attention(model, wrap):
+        yield
+
+
+@contextmanager
+def replaced_attention(model: Any, wrap: Callable[[Attention], Attention]) -> Iterator[None]:
+    """Puts `wrap(original)` in the place of the attention function of every module that the model's parts come from.
+
+    The originals are back when the context ends. Raises `InputError` for a model that doesn't use mlx-lm's common
+    attention function.
+    """
+    originals = [(module, getattr(module, ATTENTION)) for module in modules_with_attention(model)]
     try:
         for module, original in originals:
-            setattr(module, _FUNCTION, wrap(original))
+            setattr(module, ATTENTION, wrap(original))
         yield
     finally:
         for module, original in originals:
-            setattr(module, _FUNCTION, original)
+            setattr(module, ATTENTION, original)
 
 
 def leaves(entry: Any) -> Iterator[Any]:
@@ -106,10 +115,19 @@ def architecture(model: Any) -> str:
     return str(getattr(model, "model_type", None) or type(model).__module__.rpartition(".")[2])
 
 
-def _modules_with_attention(model: Any) -> list[Any]:
+def modules_with_attention(model: Any) -> list[Any]:
+    """Python modules that the model's parts come from and that call mlx-lm's common attention function by its name.
+
+    Raises `InputError` if there are none.
+    """
     names = {type(part).__module__ for _, part in model.named_modules()} - {_BASE}
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    return [module for module in modules if hasattr(module, _FUNCTION)]
+    if found := [module for module in modules if hasattr(module, ATTENTION)]:
+        return found
+    raise InputError(
+        f"the architecture {architecture(model)} doesn't use mlx-lm's common attention function, "
+        "so its keys and values can't be captured or compressed"
+    )
 
 
 def _calling_module(frame: FrameType | None) -> Any:

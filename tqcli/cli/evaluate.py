@@ -18,6 +18,7 @@ from tqcli.cli.arguments import (
     chosen_calibration,
     chosen_capture,
     chosen_codecs,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -79,6 +80,98 @@ def attention(
     plans = _plans(codec, algo, bits, option, sinks, recent)
     result = evaluate_attention(chosen_capture(capture), plans, chosen_calibration(calibration), top_k)
     print(result.to_json()) if json else print_attention(result)
+
+
+@app.command()
+def perplexity(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="sample, a .txt, .jsonl or .parquet file, or a hub's name. Default: sample."),
+    ] = None,
+    codec: CodecOption = None,
+    algo: AlgoOption = None,
+    bits: BitsOption = None,
+    option: OptionOption = None,
+    sinks: SinksOption = 0,
+    recent: RecentOption = 0,
+    calibration: CalibrationOption = None,
+    windows: Annotated[int, typer.Option("--windows", help="Windows of text.")] = 8,
+    tokens: Annotated[int, typer.Option("--tokens", help="Tokens a window.")] = 1024,
+    stride: Annotated[
+        int | None,
+        typer.Option("--stride", help="Score this many tokens at the end of a window. Default: all but one."),
+    ] = None,
+    chunk: Annotated[int, typer.Option("--chunk", help="Tokens a prefill step.")] = 256,
+    rechunk: Annotated[
+        int | None, typer.Option("--rechunk", help="Also run in steps of so many tokens: the floor of float noise.")
+    ] = None,
+    cache_dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--cache-dtype", help="float32, float16 or bfloat16 for what stays uncompressed. Default: what it runs in."
+        ),
+    ] = None,
+    per_layer: Annotated[bool, typer.Option("--per-layer", help="Also compress one layer at a time.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Which windows are drawn.")] = 0,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype", help="float32, float16 or bfloat16 to run in. Default: float32 on a CPU, else as stored."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Runs a model with compressed caches and tells what that does to its predictions: perplexity and KL divergence.
+
+    Example: tq eval perplexity smollm2-135m --codec turboquant-mse@4 --codec affine@4 --sinks 4 --windows 4
+    """
+    from tqcli.compression.calibration import check_apart
+    from tqcli.datasets import load_text
+    from tqcli.evaluation.perplexity import PerplexityRun, run_all
+    from tqcli.evaluation.perplexity_calibration import plan_states
+    from tqcli.evaluation.perplexity_result import perplexity_result
+    from tqcli.models import load
+    from tqcli.models.packaged import DEFAULT_MODEL
+    from tqcli.report.perplexity import print_perplexity
+
+    plans = _plans(codec, algo, bits, option, sinks, recent)
+    if model is None:
+        say(f"no MODEL was named; using {DEFAULT_MODEL}")
+    if dataset is None:
+        say("no --dataset was named; using sample")
+    text = load_text(dataset or "sample")
+    learned_from = chosen_calibration(calibration)
+    loaded = load(model or DEFAULT_MODEL, dtype)
+    run = PerplexityRun(
+        loaded,
+        text,
+        plans,
+        windows=windows,
+        tokens=tokens,
+        chunk=chunk,
+        stride=stride,
+        seed=seed,
+        rechunk=rechunk,
+        per_layer=per_layer,
+        cache_dtype=cache_dtype,
+        states=plan_states(loaded, plans, learned_from),
+    )
+    if learned_from is not None:
+        check_apart(run.drawn.ids, learned_from)
+    try:
+        run_all(run)
+    except KeyboardInterrupt:
+        if not run.finished:
+            raise
+        say(f"interrupted; {len(run.finished)} of {run.windows} windows are finished and reported")
+    result = perplexity_result(run)
+    print(result.to_json()) if json else print_perplexity(result)
 
 
 @app.command()

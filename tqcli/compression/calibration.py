@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from tqcli.capture.manifest import CaptureManifest, ShardRecord
 from tqcli.capture.store import Capture
@@ -29,6 +30,13 @@ def calibrate(plan: CompressionPlan, evaluated: Capture, calibration: Capture | 
     Without a calibration capture nothing is learned beforehand. Raises `InputError` where a codec needs one, and for
     one that is of another model, lacks a layer, or shares text with what is evaluated.
     """
+    if calibration is not None:
+        check_calibration(evaluated, calibration)
+    return learn(plan, evaluated, calibration)
+
+
+def learn(plan: CompressionPlan, evaluated: Capture, calibration: Capture | None) -> States:
+    """As `calibrate`, without a look at whether the captures go together."""
     wanted: dict[tuple[WarmUp, Tensor], list[int]] = {}
     tensors: tuple[Tensor, ...] = ("keys", "values")
     for layer in evaluated.layers:
@@ -43,7 +51,6 @@ def calibrate(plan: CompressionPlan, evaluated: Capture, calibration: Capture | 
                 wanted.setdefault((codec, tensor), []).append(layer)
     states: States = {}
     if calibration is not None:
-        check_calibration(evaluated, calibration)
         tokens = calibration.manifest.dataset.tokens
         if wanted and tokens <= plan.sinks:
             raise InputError(
@@ -101,6 +108,19 @@ def _shared_place(here: CaptureManifest, there: CaptureManifest) -> tuple[ShardR
             if a.document == b.document and a.start < b.start + lengths[1] and b.start < a.start + lengths[0]:
                 return a, b
     return None
+
+
+def check_apart(windows: NDArray[np.int32], calibration: Capture) -> None:
+    """Raises `InputError` if token windows [windows, tokens] share text with a calibration capture."""
+    length = min(_SHARED_TOKENS, windows.shape[1], calibration.manifest.dataset.tokens)
+    learned = {run: shard for shard in calibration.manifest.shards for run in _runs(shard.token_ids, length)}
+    for number, ids in enumerate(windows):
+        if shared := _runs(ids.tolist(), length) & learned.keys():
+            window = learned[min(shared)].window
+            raise InputError(
+                f"the calibration capture {calibration.folder} shares text with what is measured (window {window} with "
+                f"window {number}); capture other windows with another --seed, or another text"
+            )
 
 
 def _runs(token_ids: list[int], length: int) -> set[bytes]:

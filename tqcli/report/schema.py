@@ -33,7 +33,7 @@ class LayerResult(_Record):
     layer: int
     tensor: Literal["keys", "values", "both"]
     codec: str
-    center: str
+    center: str | None = None
     metrics: Metrics
     heads: list[Metrics] = Field(default_factory=list)
     """One for each KV head; for attention, one for each query head."""
@@ -70,15 +70,18 @@ class Environment(_Record):
 
 
 class Result(_Record):
-    """One measurement of one capture with one or more codecs."""
+    """One measurement of one capture or model with one or more codecs."""
 
     version: int = SCHEMA_VERSION
-    kind: Literal["distortion", "attention", "memory", "compress"]
+    kind: Literal["distortion", "attention", "memory", "compress", "perplexity"]
     environment: Environment
-    capture: str
+    capture: str | None = None
+    """The capture that was measured; null where a model was."""
     model: dict[str, Any]
     dataset: dict[str, Any]
     settings: dict[str, Any]
+    baseline: Metrics = Field(default_factory=dict)
+    """Of the uncompressed model, where one was run."""
     codecs: list[CodecResult]
     skipped_layers: list[SkippedTensor] = Field(default_factory=list)
     """Layers of the model that the capture doesn't hold, and why."""

@@ -18,22 +18,22 @@ def print_compress(result: Result) -> None:
     """One row a tensor of each layer, the totals, what was skipped and why."""
     codec = result.codecs[0]
     _print_basis(result)
-    table = _table("layer", "tensor", "codec", "center", *_BITS, *_ERROR, "on disk", "resident", "fp16", "ratio")
+    table = new_table("layer", "tensor", "codec", "center", *_BITS, *_ERROR, "on disk", "resident", "fp16", "ratio")
     for row in codec.layers:
-        table.add_row(str(row.layer), row.tensor, row.codec, row.center, *_compress_cells(row.metrics))
+        table.add_row(str(row.layer), row.tensor, row.codec, row.center or _DASH, *_compress_cells(row.metrics))
     table.add_section()
     for name, metrics in codec.by_tensor.items():
         table.add_row("all", name, "", "", *_compress_cells(metrics))
     table.add_row("all", "both", codec.codec, "", *_compress_cells(codec.total))
-    _print(table)
-    _print_remarks(result)
+    print_table(table)
+    print_remarks(result)
 
 
 def print_distortion(result: Result) -> None:
     """One row a layer with the error of each codec's keys and values, then a summary of the codecs by bytes."""
     _print_basis(result)
     names = [f"{_own(codec, tensor)}\n{tensor}" for codec in result.codecs for tensor in ("keys", "values")]
-    table = _table("layer", *names, title="Relative MSE of decoded vectors, ||x - x'||² / ||x||²")
+    table = new_table("layer", *names, title="Relative MSE of decoded vectors, ||x - x'||² / ||x||²")
     rows = [{(row.layer, row.tensor): row for row in codec.layers} for codec in result.codecs]
     for layer in sorted({layer for codec in rows for layer, _ in codec}):
         cells = [_mse(codec.get((layer, tensor))) for codec in rows for tensor in ("keys", "values")]
@@ -42,8 +42,8 @@ def print_distortion(result: Result) -> None:
     for label, reduce in (("median", statistics.median), ("worst", max)):
         cells = [_reduced(codec, tensor, reduce) for codec in result.codecs for tensor in ("keys", "values")]
         table.add_row(label, *cells)
-    _print(table)
-    summary = _table(
+    print_table(table)
+    summary = new_table(
         "codec",
         "tensor",
         "center",
@@ -65,12 +65,12 @@ def print_distortion(result: Result) -> None:
             summary.add_row(
                 _own(codec, tensor), tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor])
             )
-    _print(summary)
+    print_table(summary)
     print("Effective bits: all bytes of a tensor's live buffers. Theory: the codec's own expectation, scaled by the")
     print("energy left after centring. Worst: the largest error of one vector, relative to that vector.")
     print("Intervals: bootstrap over windows. ip: estimated against exact products of keys with captured queries, over")
     print("their norms; the variance times head_dim.")
-    _print_remarks(result)
+    print_remarks(result)
 
 
 def print_attention(result: Result) -> None:
@@ -78,34 +78,34 @@ def print_attention(result: Result) -> None:
     _print_basis(result)
     settings = result.settings
     heads = [codec.codec.replace(" | ", "\n| ") for codec in result.codecs]
-    table = _table("layer", *heads, title="KL divergence of attention weights, nats")
+    table = new_table("layer", *heads, title="KL divergence of attention weights, nats")
     rows = [{row.layer: row.metrics for row in codec.layers} for codec in result.codecs]
     for layer in sorted({layer for codec in rows for layer in codec}):
         table.add_row(str(layer), *[_four(codec.get(layer, {}), "attention_kl") for codec in rows])
-    _print(table)
+    print_table(table)
     measures = {"attention_kl": "KL", "attention_error": "output error", "logit_correlation": "logit corr."}
     kinds = [f"{text}\n{kind}" for text in measures.values() for kind in ("mean", "median", "worst (layer)")]
     bits = ("effective\nbits", "of\nkeys", "of\nvalues", "ratio")
-    summary = _table("codec", "center", *bits, *kinds, f"top-{settings['top_k']}\noverlap")
+    summary = new_table("codec", "center", *bits, *kinds, f"top-{settings['top_k']}\noverlap")
     for codec in sorted(result.codecs, key=lambda codec: codec.total["bytes_nominal"].value or 0):
         sizes = [codec.total, codec.by_tensor["keys"], codec.by_tensor["values"]]
-        center = ", ".join(sorted({row.center for row in codec.layers})) or _DASH
+        center = ", ".join(sorted({row.center for row in codec.layers if row.center})) or _DASH
         summary.add_row(
             codec.codec.replace(" | ", "\n| "),
             center,
-            *[_number(size, "bits_effective", ".3f") for size in sizes],
-            _number(codec.total, "ratio", ".2f"),
+            *[number(size, "bits_effective", ".3f") for size in sizes],
+            number(codec.total, "ratio", ".2f"),
             *[cell for name in measures for cell in _mean_median_worst(codec.total, name)],
-            _number(codec.total, "topk_overlap", ".3f"),
+            number(codec.total, "topk_overlap", ".3f"),
         )
-    _print(summary)
+    print_table(summary)
     print(
         f"Over {settings['queries']} query positions from {settings['first_position']} on and all heads; mean, median "
         "and worst are over layers."
     )
     print("KL: of the attention weights, exact against coded. Output error: ||o - o'||² / ||o||².")
     print("Logit corr.: of exact and coded logits within a query. Effective bits: all bytes of keys and values.")
-    _print_remarks(result)
+    print_remarks(result)
 
 
 def print_memory(result: Result) -> None:
@@ -116,7 +116,7 @@ def print_memory(result: Result) -> None:
         int(key.rpartition("_")[2]) for key in result.codecs[0].total if key.startswith("bytes_nominal_")
     )
     heads = [f"{n // 1024}k tokens\nby formula" for n in projected]
-    table = _table(
+    table = new_table(
         "codec", *_BITS, f"{tokens} tokens\nresident", "by formula", "fp16", "ratio", "peak while\nencoding", *heads
     )
     for codec in sorted(result.codecs, key=lambda c: c.total["bytes_resident"].value or 0):
@@ -124,10 +124,10 @@ def print_memory(result: Result) -> None:
         table.add_row(
             codec.codec,
             *_bits(total),
-            *(_size(total, name) for name in ("bytes_resident", "bytes_nominal", "bytes_fp16")),
-            _number(total, "ratio", ".2f"),
-            _size(total, "peak_bytes"),
-            *(_size(total, f"bytes_nominal_{n}") for n in projected),
+            *(size(total, name) for name in ("bytes_resident", "bytes_nominal", "bytes_fp16")),
+            number(total, "ratio", ".2f"),
+            size(total, "peak_bytes"),
+            *(size(total, f"bytes_nominal_{n}") for n in projected),
         )
     fp16 = result.codecs[0].total
     table.add_section()
@@ -137,23 +137,23 @@ def print_memory(result: Result) -> None:
         "16.00",
         "",
         "",
-        _size(fp16, "bytes_fp16"),
+        size(fp16, "bytes_fp16"),
         "1.00",
         "",
-        *(_size(fp16, f"bytes_fp16_{n}") for n in projected),
+        *(size(fp16, f"bytes_fp16_{n}") for n in projected),
     )
-    _print(table)
+    print_table(table)
     print(f"One cache of all captured layers. Resident: the live buffers of a {tokens}-token window, measured.")
-    layers = _table(
+    layers = new_table(
         "layer", "tensor", *[codec.codec for codec in result.codecs], "fp16", title=f"Resident, {tokens} tokens"
     )
     rows = [{(row.layer, row.tensor): row.metrics for row in codec.layers} for codec in result.codecs]
     for key in sorted({key for codec in rows for key in codec}):
         any_row = next(codec[key] for codec in rows if key in codec)
-        cells = [_size(codec[key], "bytes_resident") if key in codec else "skipped" for codec in rows]
-        layers.add_row(str(key[0]), key[1], *cells, _size(any_row, "bytes_fp16"))
-    _print(layers)
-    _print_remarks(result)
+        cells = [size(codec[key], "bytes_resident") if key in codec else "skipped" for codec in rows]
+        layers.add_row(str(key[0]), key[1], *cells, size(any_row, "bytes_fp16"))
+    print_table(layers)
+    print_remarks(result)
 
 
 _BITS = ("bits", "effective")
@@ -185,7 +185,8 @@ def _error(metrics: Metrics, name: str) -> str:
     return _DASH if value is None else f"{value:.5f}" if value == 0 or value >= 1e-4 else f"{value:.1e}"
 
 
-def _print_remarks(result: Result) -> None:
+def print_remarks(result: Result) -> None:
+    """What was left out and why, and what else is to be known."""
     for skipped in result.skipped_layers:
         print(f"not captured: layer {skipped.layer}: {skipped.reason}")
     for note in result.notes:
@@ -209,8 +210,8 @@ def _compress_cells(metrics: Metrics) -> list[str]:
         *_bits(metrics),
         _error(metrics, "relative_mse"),
         _error(metrics, "relative_mse_theory"),
-        *(_size(metrics, name) for name in ("bytes_disk", "bytes_resident", "bytes_fp16")),
-        _number(metrics, "ratio", ".2f"),
+        *(size(metrics, name) for name in ("bytes_disk", "bytes_resident", "bytes_fp16")),
+        number(metrics, "ratio", ".2f"),
     ]
 
 
@@ -224,13 +225,13 @@ def _distortion_cells(metrics: Metrics) -> list[str]:
         _error(metrics, "relative_mse"),
         interval,
         _error(metrics, "relative_mse_theory"),
-        _number(metrics, "cosine", ".4f"),
-        _number(metrics, "worst_vector", ".3f"),
-        _number(metrics, "ip_bias", ".1e"),
-        _number(metrics, "ip_slope", ".4f"),
+        number(metrics, "cosine", ".4f"),
+        number(metrics, "worst_vector", ".3f"),
+        number(metrics, "ip_bias", ".1e"),
+        number(metrics, "ip_slope", ".4f"),
         _error(metrics, "ip_variance_d"),
         _error(metrics, "ip_variance_d_theory"),
-        _number(metrics, "ratio", ".2f"),
+        number(metrics, "ratio", ".2f"),
     ]
 
 
@@ -247,7 +248,7 @@ def _four(metrics: Metrics, name: str) -> str:
 
 
 def _bits(metrics: Metrics) -> list[str]:
-    return [_number(metrics, "bits_nominal", ".4g"), _number(metrics, "bits_effective", ".3f")]
+    return [number(metrics, "bits_nominal", ".4g"), number(metrics, "bits_effective", ".3f")]
 
 
 def _mse(row: LayerResult | None) -> str:
@@ -266,15 +267,17 @@ def _own(codec: CodecResult, tensor: str) -> str:
 
 
 def _center(codec: CodecResult, tensor: str) -> str:
-    return ", ".join(sorted({row.center for row in codec.layers if row.tensor == tensor})) or _DASH
+    return ", ".join(sorted({row.center for row in codec.layers if row.tensor == tensor and row.center})) or _DASH
 
 
-def _number(metrics: Metrics, name: str, form: str) -> str:
+def number(metrics: Metrics, name: str, form: str) -> str:
+    """A metric's value in a format; a dash where there is none."""
     metric = metrics.get(name)
     return _DASH if metric is None or metric.value is None else format(metric.value, form)
 
 
-def _size(metrics: Metrics, name: str) -> str:
+def size(metrics: Metrics, name: str) -> str:
+    """A metric's bytes with a unit; a dash where there are none."""
     metric = metrics.get(name)
     if metric is None or metric.value is None:
         return _DASH
@@ -286,7 +289,8 @@ def _size(metrics: Metrics, name: str) -> str:
     return _DASH
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
+def new_table(*columns: str, title: str | None = None) -> Table:
+    """An empty table of the common look; names to the left, numbers to the right."""
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
         left = column in ("layer", "tensor", "codec", "center")
@@ -294,7 +298,7 @@ def _table(*columns: str, title: str | None = None) -> Table:
     return table
 
 
-def _print(table: Table) -> None:
+def print_table(shown: Table) -> None:
     """Prints a table at its own width, whatever the terminal's: a cut number is worse than a long line."""
-    width = Console(width=10_000).measure(table).maximum
-    Console(width=width, highlight=False).print(table)
+    width = Console(width=10_000).measure(shown).maximum
+    Console(width=width, highlight=False).print(shown)
