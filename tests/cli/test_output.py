@@ -24,6 +24,7 @@ COMMANDS = (
     "eval distortion",
     "eval memory",
     "eval perplexity",
+    "generate",
     "doctor",
 )
 

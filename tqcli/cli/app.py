@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tqcli.cli import capture, compress, doctor, evaluate, inspect, models
+from tqcli.cli import capture, compress, doctor, evaluate, generate, inspect, models
 from tqcli.errors import TqError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(compress.compress)
 app.command()(compress.decompress)
 app.command()(inspect.inspect)
 app.add_typer(evaluate.app, name="eval")
+app.command()(generate.generate)
 app.command()(doctor.doctor)
 
 
