@@ -75,8 +75,8 @@ def generate(
 
 def _space(tokenizer: Any, ids: list[int], tokens: list[int], text: str) -> str:
     """The first text with the space before it, which mlx-lm's streaming detokenizer drops."""
-    before = tokenizer.decode(ids)
-    after = tokenizer.decode(ids + tokens)
+    before: str = tokenizer.decode(ids)
+    after: str = tokenizer.decode(ids + tokens)
     return f" {text}" if text and after.startswith(f"{before} ") and not text.startswith(" ") else text
 
 
