@@ -61,7 +61,9 @@ def generate(
         raise InputError("the prompt is empty; give --prompt some text")
     model: Any = loaded.model
     cache = make_prompt_cache(model) if plan is None else compress_cache(model, plan, states=states)
-    tokens, pieces, rate, reason = [], [], 0.0, None
+    tokens: list[int] = []
+    pieces: list[str] = []
+    rate, reason = 0.0, None
     with nullcontext() if plan is None else compressed_attention(model):
         for part in stream_generate(model, loaded.tokenizer, mx.array(ids), max_tokens=max_tokens, prompt_cache=cache):
             tokens.append(int(part.token))
