@@ -13,7 +13,7 @@ from tiny_models import write_tiny_model
 
 from tqcli.storage import MANIFEST
 
-LONG = {"windows": 24, "tokens": 768}
+LONG = {"windows": 24, "tokens": 256}
 """Long enough that a busy machine doesn't come to the end before the signal does."""
 
 
@@ -24,7 +24,14 @@ def long_capture(out: Path, *more: object) -> list[object]:
 def start(out: Path) -> subprocess.Popen[str]:
     """A capture in its own process, stopped right after its first window is whole."""
     command = [sys.executable, "-m", "tqcli", *map(str, long_capture(out))]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell that starts the tests in the background has Ctrl-C ignored, which is handed down.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     until = time.monotonic() + 60
     while not _shards(out):
         assert process.poll() is None and time.monotonic() < until, "the capture ended or hangs"

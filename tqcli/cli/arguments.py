@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,6 +52,15 @@ def chosen_capture(folder: Path | None) -> Capture:
         folder = newest_capture()
         say(f"using the newest capture, {folder}")
     return open_capture(folder)
+
+
+def warn_of_waits(pairs: Iterable[CodecPair]) -> None:
+    """Says which codecs take minutes to learn."""
+    for pair in pairs:
+        for tensor in ("keys", "values"):
+            if patience := pair.of(tensor).build(tensor).patience:
+                say(f"{pair}: {patience}")
+                break
 
 
 def chosen_calibration(folder: Path | None) -> Capture | None:

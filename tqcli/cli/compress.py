@@ -20,6 +20,7 @@ from tqcli.cli.arguments import (
     chosen_capture,
     codec_of,
     say,
+    warn_of_waits,
 )
 from tqcli.errors import InputError
 
@@ -62,6 +63,7 @@ def compress(
         bits = 4
     options = [*(option or []), *([] if seed is None else [f"seed={seed}"])]
     pair = _pair(codec_of(algo, bits, options), algo, value_algo, value_bits)
+    warn_of_waits([pair])
     plan = CompressionPlan(pair, parse_layer_bits(layer_bits), sinks, recent)
     source = chosen_capture(capture)
     folder = out or Path("encoded") / f"{source.folder.resolve().name}-{_file_name(str(pair))}"

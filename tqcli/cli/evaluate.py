@@ -19,6 +19,7 @@ from tqcli.cli.arguments import (
     chosen_capture,
     chosen_codecs,
     say,
+    warn_of_waits,
 )
 
 if TYPE_CHECKING:
@@ -204,4 +205,5 @@ def _plans(
     from tqcli.compression.plan import CompressionPlan
 
     chosen = chosen_codecs(codec, algo, bits, option, _DEFAULT)
+    warn_of_waits(chosen)
     return [CompressionPlan(pair, sinks=sinks, recent=recent) for pair in chosen]

@@ -81,6 +81,11 @@ class Codec(ABC):
         """Why this layer can't be coded, known from its shape alone; None where it can."""
         return None
 
+    @property
+    def patience(self) -> str | None:
+        """What to know before it learns, where that takes minutes."""
+        return None
+
     def remarks(self, ctx: LayerContext) -> list[str]:
         """What it does otherwise than asked for, for this shape: one line each, for the report."""
         return []

@@ -41,6 +41,7 @@ _SHAPES = {
 }
 """sub_dim and code_bits by bits an element."""
 _CODE_BITS_AT_MOST = 12
+_QUICK_CODE_BITS = 10
 _SAMPLES_AT_LEAST, _SAMPLES_PER_ENTRY = 1 << 16, 64
 _BF16_MAX = 3.3895313892515355e38
 _FLOAT32_MAX = 3.4028234663852886e38
@@ -95,6 +96,12 @@ class VecInfer(Codec):
         if ctx.head_dim % self.sub_dim:
             return f"head_dim {ctx.head_dim} is not a multiple of vecinfer's sub_dim of {self.sub_dim}"
         return None
+
+    @property
+    def patience(self) -> str | None:
+        if self.code_bits <= _QUICK_CODE_BITS:
+            return None
+        return f"codebooks of {self.code_bits} bits take seconds to a minute a tensor; fewer iterations are quicker"
 
     def remarks(self, ctx: LayerContext) -> list[str]:
         return rotation_remarks(self.rotation, ctx.head_dim) if ctx.tensor == "keys" else []

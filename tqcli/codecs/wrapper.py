@@ -39,6 +39,10 @@ class Wrapper(Codec):
     def unsupported(self, ctx: LayerContext) -> str | None:
         return self.inner.unsupported(ctx)
 
+    @property
+    def patience(self) -> str | None:
+        return self.inner.patience
+
     def remarks(self, ctx: LayerContext) -> list[str]:
         return self.inner.remarks(ctx)
 

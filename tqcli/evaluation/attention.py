@@ -68,7 +68,8 @@ def evaluate_attention(
         raise InputError(_no_queries(capture, first))
     for coder in coders:
         coder.check_something_compressed()
-    settings = {"first_position": first, "queries": queries, "top_k": top_k}
+    captured = sum(len(window.query_positions) for window in capture.windows())
+    settings = {"first_position": first, "queries": queries, "queries_captured": captured, "top_k": top_k}
     result = capture_result("attention", capture, coders, [t.result() for t in tallies], calibration, settings)
     recent = plans[0].recent
     hidden = [record.layer for record in capture.manifest.layers if record.window and record.window <= recent]

@@ -26,21 +26,23 @@ def print_compress(result: Result) -> None:
         table.add_row("all", name, "", "", *_compress_cells(metrics))
     table.add_row("all", "both", codec.codec, "", *_compress_cells(codec.total))
     print_table(table)
+    print("Effective bits and ratio: of the bytes on disk, of all files in the total. Resident: of the live buffers.")
     print_remarks(result)
 
 
 def print_distortion(result: Result) -> None:
     """One row a layer with the error of each codec's keys and values, then a summary of the codecs by bytes."""
     _print_basis(result)
-    names = [f"{_own(codec, tensor)}\n{tensor}" for codec in result.codecs for tensor in ("keys", "values")]
+    codecs = _by_bytes(result)
+    names = [f"{_own(codec, tensor)}\n{tensor}" for codec in codecs for tensor in ("keys", "values")]
     table = new_table("layer", *names, title="Relative MSE of decoded vectors, ||x - x'||² / ||x||²")
-    rows = [{(row.layer, row.tensor): row for row in codec.layers} for codec in result.codecs]
+    rows = [{(row.layer, row.tensor): row for row in codec.layers} for codec in codecs]
     for layer in sorted({layer for codec in rows for layer, _ in codec}):
         cells = [_mse(codec.get((layer, tensor))) for codec in rows for tensor in ("keys", "values")]
         table.add_row(str(layer), *cells)
     table.add_section()
     for label, reduce in (("median", statistics.median), ("worst", max)):
-        cells = [_reduced(codec, tensor, reduce) for codec in result.codecs for tensor in ("keys", "values")]
+        cells = [_reduced(codec, tensor, reduce) for codec in codecs for tensor in ("keys", "values")]
         table.add_row(label, *cells)
     print_table(table)
     summary = new_table(
@@ -59,8 +61,7 @@ def print_distortion(result: Result) -> None:
         "theory",
         "ratio",
     )
-    by_bytes = sorted(result.codecs, key=lambda codec: codec.total["bytes_resident"].value or 0)
-    for codec in by_bytes:
+    for codec in codecs:
         for tensor in codec.by_tensor:
             summary.add_row(
                 _own(codec, tensor), tensor, _center(codec, tensor), *_distortion_cells(codec.by_tensor[tensor])
@@ -77,9 +78,10 @@ def print_attention(result: Result) -> None:
     """One row a layer with the divergence of each codec's weights, then a summary of the codecs by bytes."""
     _print_basis(result)
     settings = result.settings
-    heads = [codec.codec.replace(" | ", "\n| ") for codec in result.codecs]
+    codecs = _by_bytes(result)
+    heads = [codec.codec.replace(" | ", "\n| ") for codec in codecs]
     table = new_table("layer", *heads, title="KL divergence of attention weights, nats")
-    rows = [{row.layer: row.metrics for row in codec.layers} for codec in result.codecs]
+    rows = [{row.layer: row.metrics for row in codec.layers} for codec in codecs]
     for layer in sorted({layer for codec in rows for layer in codec}):
         table.add_row(str(layer), *[_four(codec.get(layer, {}), "attention_kl") for codec in rows])
     print_table(table)
@@ -87,7 +89,7 @@ def print_attention(result: Result) -> None:
     kinds = [f"{text}\n{kind}" for text in measures.values() for kind in ("mean", "median", "worst (layer)")]
     bits = ("effective\nbits", "of\nkeys", "of\nvalues", "ratio")
     summary = new_table("codec", "center", *bits, *kinds, f"top-{settings['top_k']}\noverlap")
-    for codec in sorted(result.codecs, key=lambda codec: codec.total["bytes_nominal"].value or 0):
+    for codec in codecs:
         sizes = [codec.total, codec.by_tensor["keys"], codec.by_tensor["values"]]
         center = ", ".join(sorted({row.center for row in codec.layers if row.center})) or _DASH
         summary.add_row(
@@ -100,8 +102,8 @@ def print_attention(result: Result) -> None:
         )
     print_table(summary)
     print(
-        f"Over {settings['queries']} query positions from {settings['first_position']} on and all heads; mean, median "
-        "and worst are over layers."
+        f"Over {settings['queries']} of {settings['queries_captured']} captured query positions, those from "
+        f"{settings['first_position']} on, and all heads; mean, median and worst are over layers."
     )
     print("KL: of the attention weights, exact against coded. Output error: ||o - o'||² / ||o||².")
     print("Logit corr.: of exact and coded logits within a query. Effective bits: all bytes of keys and values.")
@@ -261,6 +263,10 @@ def _reduced(codec: CodecResult, tensor: str, reduce: Callable[[Iterable[float]]
     return f"{reduce(values):.5f}" if values else _DASH
 
 
+def _by_bytes(result: Result) -> list[CodecResult]:
+    return sorted(result.codecs, key=lambda codec: codec.total["bytes_nominal"].value or 0)
+
+
 def _own(codec: CodecResult, tensor: str) -> str:
     """The one of a pair of codecs that codes this tensor."""
     return codec.codec.split(" | ")[0 if tensor == "keys" else -1]
@@ -300,5 +306,8 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 
 def print_table(shown: Table) -> None:
     """Prints a table at its own width, whatever the terminal's: a cut number is worse than a long line."""
+    if shown.title:
+        print(shown.title)
+        shown.title = None
     width = Console(width=10_000).measure(shown).maximum
     Console(width=width, highlight=False).print(shown)
