@@ -19,6 +19,22 @@ SPECIAL = (BOS, EOS, PAD)
 _LEARNT_FROM = "it is a truth universally acknowledged, that a single man in the possession of a good fortune"
 _MERGES = 24
 
+COMMON: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "layer_norm_eps": 1e-5,
+    "vocab_size": 128,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+}
+"""Arguments that most of mlx-lm's architectures take, of a tiny model."""
+
 
 def write_tiny_model(
     folder: Path,

@@ -19,7 +19,7 @@ import pytest
 from mlx_lm.generate import generate_step, stream_generate
 from mlx_lm.models.cache import KVCache, load_prompt_cache, make_prompt_cache, save_prompt_cache
 from mlx_lm.utils import load_model, load_tokenizer
-from tiny_models import write_tiny_model
+from tiny_models import COMMON, write_tiny_model
 
 from tqcli.cache import (
     CompressedCaches,
@@ -43,20 +43,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-80": {"model_type": "llama", "heads": 2, "kv_heads": 1, "head_dim": 80},
 }
 """gemma3 has a sliding window of 16 tokens in every other layer."""
-COMMON: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-5,
-    "layer_norm_eps": 1e-5,
-    "vocab_size": 128,
-    "max_position_embeddings": 4096,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-}
 
 
 @pytest.fixture(scope="module")

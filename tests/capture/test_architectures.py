@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from small_models import some_ids
+from tiny_models import COMMON
 
 from tqcli.capture.geometry import describe_layers
 from tqcli.capture.manifest import LayerRecord, SkippedLayer
@@ -18,20 +19,6 @@ import mlx.core as mx
 import numpy as np
 
 TOKENS = 40
-COMMON: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-5,
-    "layer_norm_eps": 1e-5,
-    "vocab_size": 128,
-    "max_position_embeddings": 4096,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-}
 LINEAR_ATTENTION: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "linear_num_key_heads": 2,

@@ -91,16 +91,17 @@ def test_the_largest_finite_values_are_no_fault(folder: Path) -> None:
 
 
 def test_memory_is_one_windows_however_many_there_are(llama: LoadedModel, tmp_path: Path) -> None:
-    peaks = []
-    for windows in (2, 12):
+    def peak(windows: int, again: int) -> int:
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        out = tmp_path / str(windows)
+        out = tmp_path / f"{windows}-{again}"
         capture(llama, BOOK, out, windows=windows, tokens=256, queries=5)
         for window in open_capture(out).windows():
             for layer in (0, 1):
                 mx.eval(window.keys(layer), window.values(layer), window.queries(layer))
-        peaks.append(mx.get_peak_memory() - before)
-    # Six times as many windows; the allocator's own rounding and timing move either peak by some tenths.
-    assert peaks[1] < 1.5 * peaks[0]
+        return int(mx.get_peak_memory() - before)
+
+    # A window's peak varies with when the buffers of the one before are freed, so twelve of each are compared.
+    few, many = max(peak(2, again) for again in range(6)), peak(12, 0)
+    assert many < 1.1 * few

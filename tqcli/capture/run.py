@@ -140,35 +140,45 @@ def _begin(
     chunk: int,
 ) -> CaptureManifest:
     """The manifest before the first window."""
-    windows, tokens = drawn.ids.shape
     return CaptureManifest(
         tq_version=__version__,
         mlx_version=version("mlx"),
         backend=device_name(),
-        model=ModelRecord(
-            name=loaded.source.name,
-            kind=loaded.source.kind,
-            model_type=loaded.model_type,
-            revision=loaded.revision,
-            config_sha256=loaded.config_sha256,
-            tokenizer_sha256=loaded.tokenizer_sha256,
-            weights_sha256=loaded.weights_sha256,
-            stored_dtype=cast(Dtype, loaded.stored_dtype),
-            compute_dtype=cast(Dtype, loaded.compute_dtype),
-        ),
-        dataset=DatasetRecord(
-            spec=text.spec,
-            text_sha256=text.sha256,
-            tokens_sha256=drawn.sha256,
-            windows=windows,
-            tokens=tokens,
-            seed=seed,
-            bos=drawn.bos,
-        ),
+        model=model_record(loaded),
+        dataset=dataset_record(text, drawn, seed),
         layers_asked=layers,
         queries=queries,
         chunk=chunk,
         layers=[],
         skipped=[],
         shards=[],
+    )
+
+
+def model_record(loaded: LoadedModel) -> ModelRecord:
+    """What identifies a model in a manifest or a result."""
+    return ModelRecord(
+        name=loaded.source.name,
+        kind=loaded.source.kind,
+        model_type=loaded.model_type,
+        revision=loaded.revision,
+        config_sha256=loaded.config_sha256,
+        tokenizer_sha256=loaded.tokenizer_sha256,
+        weights_sha256=loaded.weights_sha256,
+        stored_dtype=cast(Dtype, loaded.stored_dtype),
+        compute_dtype=cast(Dtype, loaded.compute_dtype),
+    )
+
+
+def dataset_record(text: Text, drawn: TokenWindows, seed: int) -> DatasetRecord:
+    """What identifies the windows of a text in a manifest or a result."""
+    windows, tokens = drawn.ids.shape
+    return DatasetRecord(
+        spec=text.spec,
+        text_sha256=text.sha256,
+        tokens_sha256=drawn.sha256,
+        windows=windows,
+        tokens=tokens,
+        seed=seed,
+        bos=drawn.bos,
     )

@@ -14,9 +14,22 @@ from tqcli.errors import InputError
 if TYPE_CHECKING:
     from tqcli.capture.store import Capture
     from tqcli.codecs.spec import CodecPair
+    from tqcli.models import LoadedModel
 
 CaptureArgument = Annotated[
     Path | None, typer.Argument(metavar="CAPTURE", help="A folder that tq capture wrote. Default: the newest one.")
+]
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."),
+]
+DatasetOption = Annotated[
+    str | None,
+    typer.Option("--dataset", help="sample, a .txt, .jsonl or .parquet file, or a hub's name. Default: sample."),
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option("--dtype", help="float32, float16 or bfloat16 to run in. Default: float32 on a CPU, else as stored."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 AlgoOption = Annotated[str | None, typer.Option("--algo", help="Codec, short for --codec ALGO@BITS.")]
@@ -42,6 +55,33 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what
 def say(message: str) -> None:
     """One line for the user on stderr."""
     print(f"tq: {message}", file=sys.stderr)
+
+
+def named_model(model: str | None) -> str:
+    """The model that was named, or the default, which is then told on stderr."""
+    from tqcli.models.packaged import DEFAULT_MODEL
+
+    if model is None:
+        say(f"no MODEL was named; using {DEFAULT_MODEL}")
+    return model or DEFAULT_MODEL
+
+
+def named_dataset(dataset: str | None) -> str:
+    """The text that was named, or the sample, which is then told on stderr."""
+    if dataset is None:
+        say("no --dataset was named; using sample")
+    return dataset or "sample"
+
+
+def load_model(name: str, dtype: str | None) -> LoadedModel:
+    """The model, ready to run; says so where it would run slowly for want of a BLAS."""
+    from tqcli import blas
+    from tqcli.models import load
+
+    loaded = load(name, dtype)
+    if loaded.compute_dtype == "float32" and (warning := blas.warning()):
+        say(warning)
+    return loaded
 
 
 def chosen_capture(folder: Path | None) -> Capture:

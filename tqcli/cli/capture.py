@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tqcli.cli.arguments import JsonOption, OverwriteOption, parse_layers, say
+from tqcli.cli.arguments import (
+    DatasetOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    OverwriteOption,
+    load_model,
+    named_dataset,
+    named_model,
+    parse_layers,
+    say,
+)
 
 if TYPE_CHECKING:
     from tqcli.capture.manifest import CaptureManifest
@@ -17,28 +28,15 @@ _SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
 
 
 def capture(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", help="sample, a .txt, .jsonl or .parquet file, or a hub's name. Default: sample."),
-    ] = None,
+    model: ModelArgument = None,
+    dataset: DatasetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write. Default: captures/MODEL-DATASET.")] = None,
     windows: Annotated[int, typer.Option("--windows", help="Windows of text.")] = 8,
     tokens: Annotated[int, typer.Option("--tokens", help="Tokens a window.")] = 1024,
     layers: Annotated[str | None, typer.Option("--layers", help="Layers, for example 0-3,7. Default: all.")] = None,
     queries: Annotated[int, typer.Option("--queries", help="Query positions kept of each window.")] = 64,
     seed: Annotated[int, typer.Option("--seed", help="Which windows and queries are drawn.")] = 0,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            "--dtype", help="float32, float16 or bfloat16 to run in. Default: float32 on a CPU, else as stored."
-        ),
-    ] = None,
+    dtype: DtypeOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished capture.")] = False,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
@@ -49,27 +47,18 @@ def capture(
     """
     from time import perf_counter
 
-    from tqcli import blas
     from tqcli.capture.folder import check_out
     from tqcli.capture.run import capture as run
     from tqcli.datasets import load_text
-    from tqcli.models import load
-    from tqcli.models.packaged import DEFAULT_MODEL
     from tqcli.storage import plain_path
 
-    if model is None:
-        say(f"no MODEL was named; using {DEFAULT_MODEL}")
-    if dataset is None:
-        say("no --dataset was named; using sample")
-    name, spec = model or DEFAULT_MODEL, dataset or "sample"
+    name, spec = named_model(model), named_dataset(dataset)
     folder = plain_path(out or Path("captures") / f"{_short(name)}-{_short(spec)}")
     wanted = None if layers is None else parse_layers(layers)
     # Before anything that takes long.
     check_out(folder, overwrite, resume)
     text = load_text(spec)
-    loaded = load(name, dtype)
-    if loaded.compute_dtype == "float32" and (warning := blas.warning()):
-        say(warning)
+    loaded = load_model(name, dtype)
     done = 0
 
     def count(tokens: int) -> None:

@@ -11,13 +11,19 @@ from tqcli.cli.arguments import (
     BitsOption,
     CalibrationOption,
     CaptureArgument,
+    DatasetOption,
+    DtypeOption,
     JsonOption,
+    ModelArgument,
     OptionOption,
     RecentOption,
     SinksOption,
     chosen_calibration,
     chosen_capture,
     chosen_codecs,
+    load_model,
+    named_dataset,
+    named_model,
     say,
     warn_of_waits,
 )
@@ -85,16 +91,8 @@ def attention(
 
 @app.command()
 def perplexity(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", help="sample, a .txt, .jsonl or .parquet file, or a hub's name. Default: sample."),
-    ] = None,
+    model: ModelArgument = None,
+    dataset: DatasetOption = None,
     codec: CodecOption = None,
     algo: AlgoOption = None,
     bits: BitsOption = None,
@@ -120,12 +118,7 @@ def perplexity(
     ] = None,
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Also compress one layer at a time.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Which windows are drawn.")] = 0,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            "--dtype", help="float32, float16 or bfloat16 to run in. Default: float32 on a CPU, else as stored."
-        ),
-    ] = None,
+    dtype: DtypeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Runs a model with compressed caches and tells what that does to its predictions: perplexity and KL divergence.
@@ -137,18 +130,12 @@ def perplexity(
     from tqcli.evaluation.perplexity import PerplexityRun, run_all
     from tqcli.evaluation.perplexity_calibration import plan_states
     from tqcli.evaluation.perplexity_result import perplexity_result
-    from tqcli.models import load
-    from tqcli.models.packaged import DEFAULT_MODEL
     from tqcli.report.perplexity import print_perplexity
 
     plans = _plans(codec, algo, bits, option, sinks, recent)
-    if model is None:
-        say(f"no MODEL was named; using {DEFAULT_MODEL}")
-    if dataset is None:
-        say("no --dataset was named; using sample")
-    text = load_text(dataset or "sample")
+    name, text = named_model(model), load_text(named_dataset(dataset))
     learned_from = chosen_calibration(calibration)
-    loaded = load(model or DEFAULT_MODEL, dtype)
+    loaded = load_model(name, dtype)
     run = PerplexityRun(
         loaded,
         text,

@@ -10,12 +10,16 @@ import typer
 from tqcli.cli.arguments import (
     BitsOption,
     CalibrationOption,
+    DtypeOption,
     JsonOption,
+    ModelArgument,
     OptionOption,
     RecentOption,
     SinksOption,
     chosen_calibration,
     chosen_codecs,
+    load_model,
+    named_model,
     say,
 )
 from tqcli.errors import InputError
@@ -25,12 +29,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A short name, a folder, a .gguf file or a hub id. Default: smollm2-135m."
-        ),
-    ] = None,
+    model: ModelArgument = None,
     prompt: Annotated[str, typer.Option("--prompt", help="The text to go on from, as it is: no chat template.")] = "",
     codec: Annotated[
         str | None, typer.Option("--codec", help="The codec as name@bits. Default: turboquant-mse@4.")
@@ -43,12 +42,7 @@ def generate(
     calibration: CalibrationOption = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Tokens to generate at most.")] = 100,
     compare: Annotated[bool, typer.Option("--compare", help="Generate uncompressed too; tell where they part")] = False,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            "--dtype", help="float32, float16 or bfloat16 to run in. Default: float32 on a CPU, else as stored."
-        ),
-    ] = None,
+    dtype: DtypeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Streams the likeliest continuation of a prompt from a model whose cache is compressed.
@@ -61,8 +55,6 @@ def generate(
     from tqcli.evaluation.generation import first_difference
     from tqcli.evaluation.generation import generate as run
     from tqcli.evaluation.perplexity_calibration import plan_states
-    from tqcli.models import load
-    from tqcli.models.packaged import DEFAULT_MODEL
 
     if not prompt:
         raise InputError("there is no prompt; give one with --prompt")
@@ -70,10 +62,9 @@ def generate(
     if len(chosen) > 1:
         raise InputError(f"one codec at a time: {' or '.join(map(str, chosen))}; leave out --codec or --algo")
     plan = CompressionPlan(chosen[0], sinks=sinks, recent=recent)
-    if model is None:
-        say(f"no MODEL was named; using {DEFAULT_MODEL}")
+    name = named_model(model)
     learned_from = chosen_calibration(calibration)
-    loaded = load(model or DEFAULT_MODEL, dtype)
+    loaded = load_model(name, dtype)
     learned = plan_states(loaded, [plan], learned_from)
 
     shown: list[str] = []

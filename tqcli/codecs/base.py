@@ -98,9 +98,10 @@ class Codec(ABC):
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:
         """The codecs of head_dim - outliers ordinary channels and of the outliers; where `splits_channels` is set.
 
-        Neither may learn anything. Raises `InputError` where the bits don't suffice for both.
+        Neither may learn anything. Raises `InputError` where the bits don't suffice for both. Asked only of a codec
+        with `splits_channels`, which has its own.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} doesn't say how to split channels: it needs `split`")
 
     def outliers_default(self, head_dim: int) -> int:
         """How many outlier channels its bits ask for by themselves."""
@@ -113,7 +114,8 @@ class Codec(ABC):
     def learned_bytes(self, vectors: int, ctx: LayerContext) -> int:
         """Bytes of the state by formula, for `vectors` KV heads; of a codec that learns from a cache's first tokens."""
         if self.learns(ctx):
-            raise NotImplementedError(f"{self.name} learns {', '.join(self.learns(ctx))}: how many bytes are these?")
+            names = ", ".join(self.learns(ctx))
+            raise NotImplementedError(f"{self.name} learns {names} but not how many bytes that is: add `learned_bytes`")
         return 0
 
     def shared_name(self, name: str, ctx: LayerContext) -> str:

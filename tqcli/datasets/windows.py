@@ -67,7 +67,7 @@ def token_windows(text: Text, tokenizer: Any, tokens: int, windows: int, seed: i
         starts=tuple(start for _, start in drawn),
         bos=bos,
         text_bytes=tuple(
-            _bytes_between(tokenizer, encoded[index], start + (not bos), start + body) for index, start in drawn
+            bytes_between(tokenizer, encoded[index], start + (not bos), start + body) for index, start in drawn
         ),
     )
 
@@ -96,7 +96,7 @@ def _check_enough(text: Text, candidates: list[tuple[int, int]], longest: int, t
         )
 
 
-def _bytes_between(tokenizer: Any, ids: NDArray[np.int32], start: int, stop: int) -> int:
+def bytes_between(tokenizer: Any, ids: NDArray[np.int32], start: int, stop: int) -> int:
     """UTF-8 bytes of tokens start to stop of a document."""
     # Decoded with the token before, because some tokenizers drop the space in front of what they decode.
     before = ids[max(start - 1, 0) : start].tolist()

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
 
-from tqcli.codecs.base import State
-from tqcli.codecs.context import Tensor
+from tqcli.compression.calibration import States
 from tqcli.compression.plan import CompressionPlan
 from tqcli.report.schema import SkippedTensor
-
-States = Mapping[tuple[int, Tensor], State]
 
 
 class CacheSource(Protocol):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
-from tqcli.codecs.base import State
-from tqcli.codecs.context import Tensor
+from tqcli.compression.calibration import States
 from tqcli.compression.plan import CompressionPlan
 from tqcli.errors import InputError
 from tqcli.evaluation.caches import CacheSize
@@ -41,7 +40,7 @@ def generate(
     plan: CompressionPlan | None,
     max_tokens: int,
     *,
-    states: Mapping[tuple[int, Tensor], State] | None = None,
+    states: States | None = None,
     on_text: Callable[[str], object] = lambda text: None,
 ) -> Generation:
     """Goes on from the prompt with the likeliest token each time, at most `max_tokens` of them.

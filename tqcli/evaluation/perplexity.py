@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from tqcli.capture.window import prefill_chunks
 from tqcli.codecs.base import Unsupported
 from tqcli.codecs.warm_up import WARM_UP_TOKENS
+from tqcli.compression.calibration import States
 from tqcli.compression.plan import CompressionPlan
 from tqcli.datasets import Text, token_windows
+from tqcli.datasets.windows import bytes_between
 from tqcli.errors import InputError
-from tqcli.evaluation.caches import CacheSize, CacheSource, CodedCaches, States, is_empty
+from tqcli.evaluation.caches import CacheSize, CacheSource, CodedCaches, is_empty
 from tqcli.evaluation.distortion import check_plans
 from tqcli.evaluation.head import OutputHead
 from tqcli.manifests import Dtype
@@ -228,14 +230,7 @@ class PerplexityRun:
         ids = self.drawn.ids[window]
         if self.scored == len(ids) - 1:
             return self.drawn.text_bytes[window]
-        decode, first = self.loaded.tokenizer.decode, len(ids) - self.scored
-        # With the token before, because some tokenizers drop the space in front of what they decode.
-        texts = (
-            decode(part.tolist(), clean_up_tokenization_spaces=False)
-            for part in (ids[first - 1 :], ids[first - 1 : first])
-        )
-        whole, before = (len(text.encode()) for text in texts)
-        return whole - before
+        return bytes_between(self.loaded.tokenizer, ids, len(ids) - self.scored, len(ids))
 
 
 def read_window(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tqcli.capture.manifest import DatasetRecord, ModelRecord
+from tqcli.capture.run import dataset_record, model_record
 from tqcli.compression.plan import CompressionPlan
 from tqcli.datasets import Text
 from tqcli.environment import device_name, versions
@@ -37,7 +37,6 @@ def perplexity_result(run: PerplexityRun) -> Result:
         raise InputError("not one window is finished, so there is nothing to report; let it run longer")
     model, plan = run.loaded, run.plans[0]
     text_bytes = [window.text_bytes for window in windows]
-    tokens = run.drawn.ids.shape[1]
     notes = [] if len(windows) == run.windows else [f"{len(windows)} of {run.windows} windows are finished"]
     if run.head.keeps == "logits":
         notes.append(f"{model.model_type} can't be split before its output head: its logits were kept")
@@ -46,26 +45,8 @@ def perplexity_result(run: PerplexityRun) -> Result:
     return Result(
         kind="perplexity",
         environment=Environment(**versions(), device=device_name()),
-        model=ModelRecord(
-            name=model.source.name,
-            kind=model.source.kind,
-            model_type=model.model_type,
-            revision=model.revision,
-            config_sha256=model.config_sha256,
-            tokenizer_sha256=model.tokenizer_sha256,
-            weights_sha256=model.weights_sha256,
-            stored_dtype=model.stored_dtype,  # type: ignore[arg-type]
-            compute_dtype=model.compute_dtype,  # type: ignore[arg-type]
-        ).model_dump(),
-        dataset=DatasetRecord(
-            spec=run.text.spec,
-            text_sha256=run.text.sha256,
-            tokens_sha256=run.drawn.sha256,
-            windows=run.windows,
-            tokens=tokens,
-            seed=run.seed,
-            bos=run.drawn.bos,
-        ).model_dump(),
+        model=model_record(run.loaded).model_dump(),
+        dataset=dataset_record(run.text, run.drawn, run.seed).model_dump(),
         settings={
             "sinks": plan.sinks,
             "recent": plan.recent,
