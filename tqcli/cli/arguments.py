@@ -49,6 +49,9 @@ CalibrationOption = Annotated[
         "Default: each cache's own first 64 tokens.",
     ),
 ]
+LayerBitsOption = Annotated[
+    str, typer.Option("--layer-bits", help="Other bits for some layers: 0:4,29:4/8 (keys/values).")
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what tq wrote to that folder before.")]
 
 

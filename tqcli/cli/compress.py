@@ -12,6 +12,7 @@ from tqcli.cli.arguments import (
     CalibrationOption,
     CaptureArgument,
     JsonOption,
+    LayerBitsOption,
     OptionOption,
     OverwriteOption,
     RecentOption,
@@ -39,9 +40,7 @@ def compress(
         float | None, typer.Option("--value-bits", help="Bits of the values. Default: as keys.")
     ] = None,
     option: OptionOption = None,
-    layer_bits: Annotated[
-        str, typer.Option("--layer-bits", help="Other bits for some layers: 0:4,29:4/8 (keys/values).")
-    ] = "",
+    layer_bits: LayerBitsOption = "",
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
     calibration: CalibrationOption = None,

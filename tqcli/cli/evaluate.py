@@ -14,6 +14,7 @@ from tqcli.cli.arguments import (
     DatasetOption,
     DtypeOption,
     JsonOption,
+    LayerBitsOption,
     ModelArgument,
     OptionOption,
     RecentOption,
@@ -97,6 +98,7 @@ def perplexity(
     algo: AlgoOption = None,
     bits: BitsOption = None,
     option: OptionOption = None,
+    layer_bits: LayerBitsOption = "",
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
     calibration: CalibrationOption = None,
@@ -132,7 +134,7 @@ def perplexity(
     from tqcli.evaluation.perplexity_result import perplexity_result
     from tqcli.report.perplexity import print_perplexity
 
-    plans = _plans(codec, algo, bits, option, sinks, recent)
+    plans = _plans(codec, algo, bits, option, sinks, recent, layer_bits)
     name, text = named_model(model), load_text(named_dataset(dataset))
     learned_from = chosen_calibration(calibration)
     loaded = load_model(name, dtype)
@@ -187,10 +189,16 @@ def memory(
 
 
 def _plans(
-    codec: list[str] | None, algo: str | None, bits: float | None, option: list[str] | None, sinks: int, recent: int
+    codec: list[str] | None,
+    algo: str | None,
+    bits: float | None,
+    option: list[str] | None,
+    sinks: int,
+    recent: int,
+    layer_bits: str = "",
 ) -> list[CompressionPlan]:
-    from tqcli.compression.plan import CompressionPlan
+    from tqcli.compression.plan import CompressionPlan, parse_layer_bits
 
     chosen = chosen_codecs(codec, algo, bits, option, _DEFAULT)
     warn_of_waits(chosen)
-    return [CompressionPlan(pair, sinks=sinks, recent=recent) for pair in chosen]
+    return [CompressionPlan(pair, parse_layer_bits(layer_bits), sinks, recent) for pair in chosen]

@@ -50,6 +50,7 @@ def perplexity_result(run: PerplexityRun) -> Result:
         settings={
             "sinks": plan.sinks,
             "recent": plan.recent,
+            "layer_bits": dict(plan.layer_bits) or None,
             "cache_dtype": run.cache_dtype or model.compute_dtype,
             "chunk": run.chunk,
             "rechunk": run.rechunk,
