@@ -1,10 +1,11 @@
-"""What the manifests of captures and of encoded folders have in common: strict schemas, read with one-line errors."""
+"""What the manifests of all kinds of folders have in common: strict schemas, read with one-line errors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -83,3 +84,34 @@ def read_manifest(folder: Path, schema: type[Manifest], what: str, command: str)
         first = e.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path} is broken at {where}: {first['msg']}; make it anew with {command}") from e
+
+
+_NAMES = ("model name", "model kind", "dataset spec", "calibration spec")
+"""How the user named what the hashes identify: another path to the same files is no other run."""
+
+
+def first_difference(found: Strict, fresh: Strict, exclude: Set[str] = frozenset()) -> str | None:
+    """The first setting in which two manifests of one kind differ, with both values; None if they are of one run.
+
+    exclude: fields that aren't settings.
+    """
+    pairs = list(_pairs(found.model_dump(exclude=set(exclude)), fresh.model_dump(exclude=set(exclude))))
+    # Hashes last: where an option differs it is that which is named, not a hash that follows from it.
+    for name, there, here in sorted(pairs, key=lambda pair: pair[0].endswith("sha256")):
+        if there != here and name not in _NAMES:
+            return f"{name} ({_brief(there)}, now {_brief(here)})"
+    return None
+
+
+def _pairs(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Name and both values of everything that isn't itself a record."""
+    for key in here:
+        name, before, now = prefix + key.replace("_", " "), there[key], here[key]
+        if isinstance(before, dict) and isinstance(now, dict):
+            yield from _pairs(before, now, f"{name} ")
+        else:
+            yield name, before, now
+
+
+def _brief(value: Any) -> Any:
+    return "one" if isinstance(value, dict) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from running import capture_arguments, done, refusal, workplace
@@ -10,7 +11,7 @@ from running import capture_arguments, done, refusal, workplace
 
 def arguments(*more: object) -> list[object]:
     there = workplace()
-    size = ["--windows", 2, "--tokens", 160]
+    size = ["--windows", 2, "--tokens", 160, "--out", mkdtemp(prefix="tq-cli-")]
     return ["eval", "perplexity", there / "model", "--dataset", there / "book.txt", *size, *more]
 
 

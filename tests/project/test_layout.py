@@ -19,6 +19,7 @@ LAYERS = {
     "blas": BOTTOM,
     "progress": BOTTOM,
     "manifests": CODECS,
+    "resumable": BOTTOM,
     "environment": LIBRARIES,
     "datasets": LIBRARIES,
     "models": LIBRARIES,

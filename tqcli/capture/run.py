@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tqcli.capture.folder import continued, prepare, shard_name
+from tqcli.capture.folder import continued, prepare
 from tqcli.capture.geometry import describe_layers
 from tqcli.capture.manifest import CaptureManifest, DatasetRecord, ModelRecord, ShardRecord
 from tqcli.capture.window import WindowCapture, capture_window, sample_positions
@@ -21,6 +21,7 @@ from tqcli.errors import InputError
 from tqcli.manifests import Dtype
 from tqcli.models import LoadedModel
 from tqcli.progress import progress
+from tqcli.resumable import window_file
 from tqcli.storage import make_folder, plain_path, write_shard
 from tqcli.version import __version__
 
@@ -107,7 +108,7 @@ def _add_window(
     if undescribed:
         records, skipped = describe_layers(model, cache, window, asked)
         manifest = manifest.model_copy(update={"layers": records, "skipped": skipped})
-    file = write_shard(out, shard_name(index), _arrays(manifest, window, positions), {"format": manifest.format})
+    file = write_shard(out, window_file(index), _arrays(manifest, window, positions), {"format": manifest.format})
     shard = ShardRecord(
         file=file.file,
         bytes=file.bytes,

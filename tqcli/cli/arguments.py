@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tqcli.errors import InputError
+
+_SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
 
 if TYPE_CHECKING:
     from tqcli.capture.store import Capture
@@ -53,6 +56,9 @@ LayerBitsOption = Annotated[
     str, typer.Option("--layer-bits", help="Other bits for some layers: 0:4,29:4/8 (keys/values).")
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what tq wrote to that folder before.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with what an earlier run of the same settings wrote to that folder.")
+]
 
 
 def say(message: str) -> None:
@@ -74,6 +80,14 @@ def named_dataset(dataset: str | None) -> str:
     if dataset is None:
         say("no --dataset was named; using sample")
     return dataset or "sample"
+
+
+def file_name(name: str) -> str:
+    """A file name for a model or data set: the last part of a path or id, without the suffix of a file."""
+    path = Path(name).expanduser()
+    last = path.resolve().name if path.exists() else name.rstrip("/").rpartition("/")[2]
+    last = Path(last).stem if last.endswith(_SUFFIXES) else last
+    return re.sub(r"[^\w.-]+", "-", last).strip("-") or "unnamed"
 
 
 def load_model(name: str, dtype: str | None) -> LoadedModel:

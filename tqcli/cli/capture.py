@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,8 @@ from tqcli.cli.arguments import (
     JsonOption,
     ModelArgument,
     OverwriteOption,
+    ResumeOption,
+    file_name,
     load_model,
     named_dataset,
     named_model,
@@ -23,8 +24,6 @@ from tqcli.cli.arguments import (
 
 if TYPE_CHECKING:
     from tqcli.capture.manifest import CaptureManifest
-
-_SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
 
 
 def capture(
@@ -37,7 +36,7 @@ def capture(
     queries: Annotated[int, typer.Option("--queries", help="Query positions kept of each window.")] = 64,
     seed: Annotated[int, typer.Option("--seed", help="Which windows and queries are drawn.")] = 0,
     dtype: DtypeOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished capture.")] = False,
+    resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -53,7 +52,7 @@ def capture(
     from tqcli.storage import plain_path
 
     name, spec = named_model(model), named_dataset(dataset)
-    folder = plain_path(out or Path("captures") / f"{_short(name)}-{_short(spec)}")
+    folder = plain_path(out or Path("captures") / f"{file_name(name)}-{file_name(spec)}")
     wanted = None if layers is None else parse_layers(layers)
     # Before anything that takes long.
     check_out(folder, overwrite, resume)
@@ -128,11 +127,3 @@ def _ranges(numbers: list[int]) -> str:
             parts.append([number])
     text = ",".join("-".join(map(str, part)) for part in parts)
     return f"layer{'s' if len(numbers) > 1 else ''} {text}"
-
-
-def _short(name: str) -> str:
-    """A file name for a model or data set: the last part of a path or id, without the suffix of a file."""
-    path = Path(name).expanduser()
-    last = path.resolve().name if path.exists() else name.rstrip("/").rpartition("/")[2]
-    last = Path(last).stem if last.endswith(_SUFFIXES) else last
-    return re.sub(r"[^\w.-]+", "-", last).strip("-") or "capture"

@@ -1,7 +1,8 @@
-"""`tq eval`: what codecs do to a capture, measured without writing anything."""
+"""`tq eval`: what codecs do to a capture, or to the predictions of a model."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,17 +18,22 @@ from tqcli.cli.arguments import (
     LayerBitsOption,
     ModelArgument,
     OptionOption,
+    OverwriteOption,
     RecentOption,
+    ResumeOption,
     SinksOption,
     chosen_calibration,
     chosen_capture,
     chosen_codecs,
+    file_name,
     load_model,
     named_dataset,
     named_model,
     say,
     warn_of_waits,
 )
+
+from tqcli.errors import InputError
 
 if TYPE_CHECKING:
     from tqcli.compression.plan import CompressionPlan
@@ -121,6 +127,12 @@ def perplexity(
     per_layer: Annotated[bool, typer.Option("--per-layer", help="Also compress one layer at a time.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Which windows are drawn.")] = 0,
     dtype: DtypeOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to keep finished windows in. Default: one under runs/, named after the settings."),
+    ] = None,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Runs a model with compressed caches and tells what that does to its predictions: perplexity and KL divergence.
@@ -131,11 +143,18 @@ def perplexity(
     from tqcli.datasets import load_text
     from tqcli.evaluation.perplexity import PerplexityRun, run_all
     from tqcli.evaluation.perplexity_calibration import plan_states
+    from tqcli.evaluation.perplexity_folder import PerplexityFolder, check_out
     from tqcli.evaluation.perplexity_result import perplexity_result
     from tqcli.report.perplexity import print_perplexity
+    from tqcli.storage import plain_path
 
     plans = _plans(codec, algo, bits, option, sinks, recent, layer_bits)
-    name, text = named_model(model), load_text(named_dataset(dataset))
+    name, spec = named_model(model), named_dataset(dataset)
+    if out is not None:  # Before anything that takes long.
+        check_out(plain_path(out), overwrite, resume)
+    elif resume and overwrite:
+        raise InputError("--resume goes on with what --overwrite would remove; use one of them")
+    text = load_text(spec)
     learned_from = chosen_calibration(calibration)
     loaded = load_model(name, dtype)
     run = PerplexityRun(
@@ -154,14 +173,33 @@ def perplexity(
     )
     if learned_from is not None:
         check_apart(run.drawn.ids, learned_from)
+    if out is None:
+        folder = PerplexityFolder.of_settings(f"perplexity-{file_name(name)}-{file_name(spec)}", run, learned_from)
+        resume = not overwrite
+    else:
+        folder = PerplexityFolder(out, run, learned_from)
+    folder.begin(overwrite, resume)
+    run.finished |= folder.finished()
+    if run.finished:
+        say(f"{len(run.finished)} of {windows} windows are in {folder.path} already; --overwrite measures them again")
     try:
-        run_all(run)
+        run_all(run, folder.add)
     except KeyboardInterrupt:
         if not run.finished:
             raise
-        say(f"interrupted; {len(run.finished)} of {run.windows} windows are finished and reported")
+        folder.add_missing()
+        say(
+            f"interrupted; {len(run.finished)} of {run.windows} windows are finished, reported and kept in {folder.path}; "
+            f"go on with the same command{' and --resume' if out else ''}"
+        )
     result = perplexity_result(run)
-    print(result.to_json()) if json else print_perplexity(result)
+    if len(run.finished) == run.windows:
+        folder.save_result(result)
+    if json:
+        print(result.to_json())
+        return
+    print_perplexity(result)
+    print(folder.path)
 
 
 @app.command()

@@ -118,7 +118,7 @@ class PerplexityRun:
             raise InputError(f"--cache-dtype must be one of {', '.join(get_args(Dtype))}, not {cache_dtype}")
         self.loaded, self.text, self.plans = loaded, text, list(plans)
         self.chunk, self.rechunk, self.seed = chunk, rechunk, seed
-        self.cache_dtype = cache_dtype
+        self.cache_dtype, self.per_layer = cache_dtype, per_layer
         self.drawn = token_windows(text, loaded.tokenizer, tokens, windows, seed)
         if stride is not None and not 1 <= stride < tokens:
             raise InputError(f"--stride must be from 1 to {tokens - 1} for windows of {tokens} tokens, not {stride}")
@@ -269,10 +269,18 @@ def _check_steps(tokens: int, chunk: int, rechunk: int | None) -> None:
         raise InputError(f"--rechunk {rechunk} makes the same steps of {tokens} tokens as --chunk {chunk}; use another")
 
 
-def run_all(run: PerplexityRun) -> PerplexityRun:
-    """Finishes a run, with a progress bar."""
-    left = run.windows - len(run.finished)
-    with progress(left * len(run.cases), "perplexity", "run") as bar:
-        for _ in run.walk(on_case=bar.update):
-            pass
+def run_all(run: PerplexityRun, keep: Callable[[WindowScores], object] = lambda scores: None) -> PerplexityRun:
+    """Finishes a run, with a progress bar. `keep` is given each window as soon as it is finished."""
+    before, cases = len(run.finished), len(run.cases)
+    # A window's first case brings the uncompressed run with it, the last of a group all their scoring: so the time left
+    # is told from the mean over all cases.
+    with progress(run.windows * cases, "perplexity", "case", done=before * cases, smoothing=0) as bar:
+
+        def name_window() -> None:
+            bar.set_description(f"perplexity, window {min(len(run.finished) + 1, run.windows)} of {run.windows}")
+
+        name_window()
+        for scores in run.walk(on_case=bar.update):
+            keep(scores)
+            name_window()
     return run
