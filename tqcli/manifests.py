@@ -103,6 +103,13 @@ def first_difference(found: Strict, fresh: Strict, exclude: Set[str] = frozenset
     return None
 
 
+def settings(manifest: Strict, exclude: Set[str] = frozenset()) -> dict[str, Any]:
+    """What identifies a run, flat, as JSON values: those of `first_difference`, hashes last."""
+    document = manifest.model_dump(mode="json", exclude=set(exclude))
+    flat = {name: value for name, value, _ in _pairs(document, document) if name not in _NAMES}
+    return {name: flat[name] for name in sorted(flat, key=lambda name: name.endswith("sha256"))}
+
+
 def _pairs(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Name and both values of everything that isn't itself a record."""
     for key in here:

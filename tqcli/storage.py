@@ -18,6 +18,8 @@ import mlx.core as mx
 from tqcli.errors import InputError
 
 MANIFEST = "manifest.json"
+WRITE_TEST = ".tq-write-test"
+"""Name of a file that is made and removed to see what can be done in a folder."""
 _BLOCK = 1 << 20
 
 
@@ -48,7 +50,7 @@ def make_folder(path: Path) -> Path:
     """Makes a folder that can be written to, or raises `InputError` naming it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".tq-write-test"
+        probe = path / WRITE_TEST
         probe.touch()
         probe.unlink()
     except OSError as e:

@@ -18,6 +18,7 @@ LAYERS = {
     "storage": BOTTOM,
     "blas": BOTTOM,
     "progress": BOTTOM,
+    "distributed": BOTTOM,
     "manifests": CODECS,
     "resumable": BOTTOM,
     "environment": LIBRARIES,

@@ -17,6 +17,8 @@ def _progress(folder: Path) -> tuple[int, int]:
     return len(manifest.shards), manifest.dataset.windows
 
 
+NO_SETTINGS = frozenset({"layers", "skipped", "shards"})
+"""Fields of the manifest that a run fills in."""
 _FOLDER = FolderKind("capture", FORMAT, r"window-\d{5,}\.safetensors", _progress, manifest_first=False)
 check_out = _FOLDER.check_out
 
@@ -34,7 +36,7 @@ def continued(out: Path, fresh: CaptureManifest, found: CaptureManifest) -> Capt
 
     Raises `InputError`, naming the first difference, if it isn't of the run that `fresh` begins.
     """
-    if difference := first_difference(found, fresh, exclude={"layers", "skipped", "shards"}):
+    if difference := first_difference(found, fresh, exclude=NO_SETTINGS):
         raise InputError(
             f"{out} was captured with another {difference}; repeat the first run's options, or use --overwrite"
         )

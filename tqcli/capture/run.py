@@ -1,4 +1,4 @@
-"""Captures windows of a text from a model into a folder; can be interrupted and resumed."""
+"""Captures windows of a text from a model into a folder; can be interrupted, resumed and shared among processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tqcli.capture.folder import continued, prepare
 from tqcli.capture.geometry import describe_layers
 from tqcli.capture.manifest import CaptureManifest, DatasetRecord, ModelRecord, ShardRecord
+from tqcli.capture.together import agree, begin, gather_shards
 from tqcli.capture.window import WindowCapture, capture_window, sample_positions
 from tqcli.datasets import Text, TokenWindows, token_windows
+from tqcli.distributed import ALONE, Group
 from tqcli.environment import device_name
 from tqcli.errors import InputError
 from tqcli.manifests import Dtype
 from tqcli.models import LoadedModel
 from tqcli.progress import progress
 from tqcli.resumable import window_file
-from tqcli.storage import make_folder, plain_path, write_shard
+from tqcli.storage import plain_path, write_shard
 from tqcli.version import __version__
 
 CHUNK = 256
@@ -43,24 +44,24 @@ def capture(
     resume: bool = False,
     overwrite: bool = False,
     on_tokens: Callable[[int], object] = lambda tokens: None,
+    group: Group = ALONE,
 ) -> CaptureManifest:
     """Runs `windows` windows of `tokens` tokens through the model and writes what its caches were given to `out`.
 
     layers: those to capture, all if None. queries: positions a window whose queries are kept. chunk: tokens a prefill
-    step, 3 or more. `on_tokens` is told the tokens of each step.
-    One window's keys, values and sampled queries are in memory at a time. A shard is written whole and renamed, then
-    the manifest: whatever stops it, `resume` goes on after the last whole window, and the folder ends byte-equal to
-    that of an uninterrupted run. Raises `InputError` if `out` holds something else or can't be written, if `resume`
-    finds a capture that was made with other settings, and for a model of which nothing can be captured.
+    step, 3 or more. `on_tokens` is told the tokens of each step, and those of other processes when a round is done.
+    group: the processes that take turns, each a window a round; all return the same.
+    One window's keys, values and sampled queries are in a process's memory at a time. A shard is written whole and
+    renamed, then the manifest, once a round: whatever stops it, `resume` goes on after the last whole round, and the
+    folder ends byte-equal to that of an uninterrupted run of one process. Raises `InputError` if `out` holds something
+    else or can't be written, if `resume` finds a capture that was made with other settings, and for a model of which
+    nothing can be captured; see also `Group.gather`.
     """
     out = plain_path(out)
     asked = _check(loaded.model, layers, queries, chunk)
     drawn = token_windows(text, loaded.tokenizer, tokens, windows, seed)
-    found = prepare(out, overwrite, resume)
-    make_folder(out)
-    manifest = _begin(loaded, text, drawn, None if layers is None else asked, queries, seed, chunk)
-    if found is not None:
-        manifest = continued(out, manifest, found)
+    fresh = _begin(loaded, text, drawn, None if layers is None else asked, queries, seed, chunk)
+    manifest = begin(group, out, fresh, overwrite, resume)
     first = len(manifest.shards)
     with progress((windows - first) * tokens, "capture", "tok") as bar:
 
@@ -68,8 +69,8 @@ def capture(
             bar.update(done)
             on_tokens(done)
 
-        for index in range(first, windows):
-            manifest = _add_window(manifest, loaded.model, drawn, index, asked, out, advance)
+        for start in range(first, windows, group.size):
+            manifest = _add_round(manifest, loaded.model, drawn, start, asked, out, advance, group)
     return manifest
 
 
@@ -88,38 +89,53 @@ def _check(model: Any, layers: Sequence[int] | None, queries: int, chunk: int) -
     return asked
 
 
-def _add_window(
+def _add_round(
     manifest: CaptureManifest,
     model: Any,
     drawn: TokenWindows,
-    index: int,
+    start: int,
     asked: list[int],
     out: Path,
     advance: Callable[[int], None],
+    group: Group,
 ) -> CaptureManifest:
-    """Captures one window and writes its shard and the manifest. What it held in memory is free when it returns."""
+    """Captures a window in each process, from `start` on, and writes the shards and then, in process 0, the manifest.
+
+    What it held in memory is free when it returns.
+    """
     from mlx_lm.models.cache import make_prompt_cache
 
-    ids, dataset = drawn.ids[index], manifest.dataset
-    positions = sample_positions(dataset.tokens, manifest.queries, dataset.seed, index)
-    cache = list(make_prompt_cache(model))
+    index, dataset = start + group.rank, manifest.dataset
     undescribed = not manifest.layers
-    window = capture_window(model, cache, ids, positions, manifest.chunk, asked, ropes=undescribed, progress=advance)
+    shard = None
+    if index < dataset.windows:
+        ids = drawn.ids[index]
+        positions = sample_positions(dataset.tokens, manifest.queries, dataset.seed, index)
+        cache = list(make_prompt_cache(model))
+        window = capture_window(
+            model, cache, ids, positions, manifest.chunk, asked, ropes=undescribed, progress=advance
+        )
     if undescribed:
-        records, skipped = describe_layers(model, cache, window, asked)
-        manifest = manifest.model_copy(update={"layers": records, "skipped": skipped})
-    file = write_shard(out, window_file(index), _arrays(manifest, window, positions), {"format": manifest.format})
-    shard = ShardRecord(
-        file=file.file,
-        bytes=file.bytes,
-        sha256=file.sha256,
-        window=index,
-        document=drawn.documents[index],
-        start=drawn.starts[index],
-        token_ids=ids.tolist(),
-    )
-    manifest = manifest.model_copy(update={"shards": [*manifest.shards, shard]})
-    manifest.save(out)
+        if group.rank == 0:
+            records, skipped = describe_layers(model, cache, window, asked)
+            manifest = manifest.model_copy(update={"layers": records, "skipped": skipped})
+        manifest = agree(group, manifest)
+    if index < dataset.windows:
+        file = write_shard(out, window_file(index), _arrays(manifest, window, positions), {"format": manifest.format})
+        shard = ShardRecord(
+            file=file.file,
+            bytes=file.bytes,
+            sha256=file.sha256,
+            window=index,
+            document=drawn.documents[index],
+            start=drawn.starts[index],
+            token_ids=ids.tolist(),
+        )
+    written = gather_shards(group, shard)
+    advance(dataset.tokens * sum(other.window != index for other in written))
+    manifest = manifest.model_copy(update={"shards": [*manifest.shards, *written]})
+    if group.rank == 0:
+        manifest.save(out)
     return manifest
 
 

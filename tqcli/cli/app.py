@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from tqcli.cli import capture, compress, doctor, evaluate, generate, inspect, models
+from tqcli.distributed import settle
 from tqcli.errors import TqError
 
 app = typer.Typer(
@@ -58,42 +59,49 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 a gate failed, 2 bad usage or bad input, 3 inconclusive, 130 interrupted.
     """
+    code, message = _run(arguments)
+    return settle(code, message, _show)
+
+
+def _run(arguments: Sequence[str] | None) -> tuple[int, str | None]:
+    """The exit code, and the line that is to be shown."""
     try:
         result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
         sys.stdout.flush()
     except TqError as e:
         if os.environ.get("TQ_DEBUG"):
             raise
-        return _fail(str(e), e.exit_code)
+        return e.exit_code, str(e)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return 130, "interrupted"
     except BrokenPipeError:
         # The reader of stdout went away, as `head` does. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0, None
     except OSError as e:
         if os.environ.get("TQ_DEBUG"):
             raise
-        return _fail(f"can't use {e.filename or 'the output'}: {e.strerror or e}", 2)
+        return 2, f"can't use {e.filename or 'the output'}: {e.strerror or e}"
     except SystemExit as e:
         # Typer and rich make that an exit with 1, which is a failed gate's code.
         if isinstance(e.__context__, BrokenPipeError):
-            return 0
+            return 0, None
         raise
     except Exception as e:
         # Typer's usage errors and its abort: their classes are not public, what they carry is.
         if type(e).__name__ == "Abort":
-            return _fail("interrupted", 130)
+            return 130, "interrupted"
         if type(e).__name__ == "NoArgsIsHelpError":
             print(e)
-            return 2
+            return 2, None
         if os.environ.get("TQ_DEBUG") or not hasattr(e, "format_message"):
             raise
-        return _fail(f"{e.format_message().rstrip('.')}; see tq --help", getattr(e, "exit_code", 2))
+        return getattr(e, "exit_code", 2), f"{e.format_message().rstrip('.')}; see tq --help"
     # Typer turns Ctrl-C into the code alone.
-    return _fail("interrupted", 130) if result == 130 else result if isinstance(result, int) else 0
+    if result == 130:
+        return 130, "interrupted"
+    return (result if isinstance(result, int) else 0), None
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"tq: {' '.join(message.split())}", file=sys.stderr)
-    return code
+def _show(message: str) -> None:
+    print(f"tq: {' '.join(message.split())}", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tqcli.distributed import is_first
 from tqcli.errors import InputError
 
 _SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
@@ -62,8 +63,9 @@ ResumeOption = Annotated[
 
 
 def say(message: str) -> None:
-    """One line for the user on stderr."""
-    print(f"tq: {message}", file=sys.stderr)
+    """One line for the user on stderr, once where several processes share the work."""
+    if is_first():
+        print(f"tq: {message}", file=sys.stderr)
 
 
 def named_model(model: str | None) -> str:

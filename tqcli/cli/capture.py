@@ -49,13 +49,17 @@ def capture(
     from tqcli.capture.folder import check_out
     from tqcli.capture.run import capture as run
     from tqcli.datasets import load_text
+    from tqcli.distributed import joined
     from tqcli.storage import plain_path
 
     name, spec = named_model(model), named_dataset(dataset)
     folder = plain_path(out or Path("captures") / f"{file_name(name)}-{file_name(spec)}")
     wanted = None if layers is None else parse_layers(layers)
     # Before anything that takes long.
-    check_out(folder, overwrite, resume)
+    group = joined()
+    if group.rank == 0:
+        check_out(folder, overwrite, resume)
+    group.gather()
     text = load_text(spec)
     loaded = load_model(name, dtype)
     done = 0
@@ -78,6 +82,7 @@ def capture(
             resume=resume,
             overwrite=overwrite,
             on_tokens=count,
+            group=group,
         )
     except KeyboardInterrupt:
         say(f"the windows that are whole are kept in {folder}; go on with the same command and --resume")
@@ -85,6 +90,8 @@ def capture(
     context = loaded.config.get("max_position_embeddings")
     if isinstance(context, int) and tokens > context:
         say(f"windows of {tokens} tokens are longer than the {context} that {name} was made for")
+    if group.rank:
+        return
     if json:
         print(manifest.model_dump_json(indent=1, exclude={"shards": {"__all__": {"token_ids"}}}))
         return

@@ -32,7 +32,6 @@ from tqcli.cli.arguments import (
     say,
     warn_of_waits,
 )
-
 from tqcli.errors import InputError
 
 if TYPE_CHECKING:
@@ -129,7 +128,9 @@ def perplexity(
     dtype: DtypeOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder to keep finished windows in. Default: one under runs/, named after the settings."),
+        typer.Option(
+            "--out", help="Folder to keep finished windows in. Default: one under runs/, named after the settings."
+        ),
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
@@ -141,16 +142,19 @@ def perplexity(
     """
     from tqcli.compression.calibration import check_apart
     from tqcli.datasets import load_text
-    from tqcli.evaluation.perplexity import PerplexityRun, run_all
+    from tqcli.distributed import joined
+    from tqcli.evaluation.perplexity import PerplexityRun
     from tqcli.evaluation.perplexity_calibration import plan_states
     from tqcli.evaluation.perplexity_folder import PerplexityFolder, check_out
     from tqcli.evaluation.perplexity_result import perplexity_result
+    from tqcli.evaluation.perplexity_together import begin_together, run_together
     from tqcli.report.perplexity import print_perplexity
     from tqcli.storage import plain_path
 
+    group = joined()
     plans = _plans(codec, algo, bits, option, sinks, recent, layer_bits)
     name, spec = named_model(model), named_dataset(dataset)
-    if out is not None:  # Before anything that takes long.
+    if out is not None and group.rank == 0:  # Before anything that takes long.
         check_out(plain_path(out), overwrite, resume)
     elif resume and overwrite:
         raise InputError("--resume goes on with what --overwrite would remove; use one of them")
@@ -178,20 +182,21 @@ def perplexity(
         resume = not overwrite
     else:
         folder = PerplexityFolder(out, run, learned_from)
-    folder.begin(overwrite, resume)
-    run.finished |= folder.finished()
+    begin_together(folder, group, overwrite, resume)
     if run.finished:
         say(f"{len(run.finished)} of {windows} windows are in {folder.path} already; --overwrite measures them again")
     try:
-        run_all(run, folder.add)
+        run_together(run, group, folder)
     except KeyboardInterrupt:
-        if not run.finished:
+        if not run.finished or group.size > 1:
             raise
         folder.add_missing()
         say(
-            f"interrupted; {len(run.finished)} of {run.windows} windows are finished, reported and kept in {folder.path}; "
-            f"go on with the same command{' and --resume' if out else ''}"
+            f"interrupted; {len(run.finished)} of {run.windows} windows are finished, reported and kept in "
+            f"{folder.path}; go on with the same command{' and --resume' if out else ''}"
         )
+    if group.rank:
+        return
     result = perplexity_result(run)
     if len(run.finished) == run.windows:
         folder.save_result(result)

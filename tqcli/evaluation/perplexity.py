@@ -129,6 +129,8 @@ class PerplexityRun:
         self.cases = self._cases(per_layer)
         self.finished: dict[int, WindowScores] = {}
         """By window; add to it what an earlier run of the same settings has finished."""
+        self.processes = 1
+        """How many shared the windows."""
 
     @property
     def windows(self) -> int:
@@ -269,18 +271,23 @@ def _check_steps(tokens: int, chunk: int, rechunk: int | None) -> None:
         raise InputError(f"--rechunk {rechunk} makes the same steps of {tokens} tokens as --chunk {chunk}; use another")
 
 
-def run_all(run: PerplexityRun, keep: Callable[[WindowScores], object] = lambda scores: None) -> PerplexityRun:
-    """Finishes a run, with a progress bar. `keep` is given each window as soon as it is finished."""
-    before, cases = len(run.finished), len(run.cases)
+def run_all(
+    run: PerplexityRun,
+    keep: Callable[[WindowScores], object] = lambda scores: None,
+    windows: Iterable[int] | None = None,
+) -> PerplexityRun:
+    """Finishes those windows of a run, all if None, with a progress bar. `keep` is given each as it is finished."""
+    mine, cases = list(range(run.windows) if windows is None else windows), len(run.cases)
+    before = sum(window in run.finished for window in mine)
     # A window's first case brings the uncompressed run with it, the last of a group all their scoring: so the time left
     # is told from the mean over all cases.
-    with progress(run.windows * cases, "perplexity", "case", done=before * cases, smoothing=0) as bar:
+    with progress(len(mine) * cases, "perplexity", "case", done=before * cases, smoothing=0) as bar:
 
-        def name_window() -> None:
-            bar.set_description(f"perplexity, window {min(len(run.finished) + 1, run.windows)} of {run.windows}")
+        def name_window(number: int) -> None:
+            bar.set_description(f"perplexity, window {min(number, len(mine))} of {len(mine)}")
 
-        name_window()
-        for scores in run.walk(on_case=bar.update):
+        name_window(before + 1)
+        for number, scores in enumerate(run.walk(mine, on_case=bar.update), start=before + 2):
             keep(scores)
-            name_window()
+            name_window(number)
     return run

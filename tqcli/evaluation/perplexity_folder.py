@@ -118,7 +118,7 @@ class PerplexityFolder:
     """
 
     def __init__(self, path: Path, run: PerplexityRun, calibration: Capture | None = None) -> None:
-        self.path, self._run = plain_path(path), run
+        self.path, self.run = plain_path(path), run
         self.manifest = _manifest(run, calibration)
         self._kept: set[int] = set()
 
@@ -149,14 +149,14 @@ class PerplexityFolder:
         write_json(out / MANIFEST, fresh.model_dump(mode="json"))
 
     def _with_windows(self, windows: int) -> PerplexityManifest:
-        ids = self._run.drawn.ids[:windows]
+        ids = self.run.drawn.ids[:windows]
         cut = self.manifest.dataset.model_copy(update={"windows": windows, "tokens_sha256": _token_hash(ids)})
         return self.manifest.model_copy(update={"dataset": cut})
 
     def finished(self) -> dict[int, WindowScores]:
         """The whole windows of this run that the folder holds. Damaged ones are left out, and named on stderr."""
         found = {}
-        for window in range(self._run.windows):
+        for window in range(self.run.windows):
             if (self.path / window_file(window, "json")).is_file():
                 try:
                     found[window] = self._read(window)
@@ -170,7 +170,7 @@ class PerplexityFolder:
         record = WindowRecord(
             window=scores.window,
             settings_sha256=self.manifest.settings_sha256,
-            tokens_sha256=_token_hash(self._run.drawn.ids[scores.window]),
+            tokens_sha256=_token_hash(self.run.drawn.ids[scores.window]),
             text_bytes=scores.text_bytes,
             baseline=scores.baseline,
             readings=list(scores.readings.items()),
@@ -184,16 +184,17 @@ class PerplexityFolder:
         self._kept.add(scores.window)
 
     def add_missing(self) -> None:
-        """Writes those windows that are finished and not written yet: where Ctrl-C came in between."""
-        for window in sorted(set(self._run.finished) - self._kept):
-            self.add(self._run.finished[window])
+        """Writes those windows that are finished and not in the folder: where Ctrl-C came in between, for instance."""
+        for window in sorted(set(self.run.finished) - self._kept):
+            if not (self.path / window_file(window, "json")).is_file():
+                self.add(self.run.finished[window])
 
     def save_result(self, result: Result) -> None:
         """Writes what the run came to."""
         write_json(self.path / RESULT, json.loads(result.to_json()))
 
     def _read(self, window: int) -> WindowScores:
-        path, run = self.path / window_file(window), self._run
+        path, run = self.path / window_file(window), self.run
         try:
             entry = FileEntry.model_validate(read_json(path.with_suffix(".json")))
             arrays, metadata = read_shard(self.path, FileRecord(path.name, entry.bytes, entry.sha256))

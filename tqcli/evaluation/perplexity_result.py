@@ -59,6 +59,7 @@ def perplexity_result(run: PerplexityRun) -> Result:
             "scored_tokens": run.scored * len(windows),
             "text_bytes": sum(text_bytes),
             "kept": run.head.keeps,
+            "processes": run.processes,
         },
         baseline=_baseline(run, windows, text_bytes),
         codecs=[_codec(run, windows, text_bytes, index) for index in range(len(run.plans))],
@@ -139,7 +140,7 @@ def _metrics(measures: dict[str, Measure], windows: int) -> Metrics:
 
 
 def _reading_metrics(run: PerplexityRun, readings: Sequence[Reading]) -> Metrics:
-    """Speed over all windows, the largest peak, and the bytes of one window's cache."""
+    """Speed of one process over all windows, its largest peak, and the bytes of one window's cache."""
     seconds = sum(reading.seconds for reading in readings)
     tokens = run.drawn.ids.shape[1] * len(readings)
     return {

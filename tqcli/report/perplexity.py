@@ -14,6 +14,7 @@ def print_perplexity(result: Result) -> None:
         f"{settings['windows']} windows of {data['tokens']} tokens, {settings['scored_tokens']} scored; "
         f"{settings['sinks']} sinks, {settings['recent']} recent tokens uncompressed, in {settings['cache_dtype']}; "
         f"steps of {settings['chunk']}; {result.environment.device}"
+        + (f"; shared by {settings['processes']} processes" if settings["processes"] > 1 else "")
     )
     floors = ("KL\nre-chunked",) if settings["rechunk"] else ()
     heads = ("perplexity", "change %", "95 % interval", "KL\nmean", "95 % interval", "KL\n99.9 %", "KL\nmedian")
