@@ -23,9 +23,22 @@ from tqcli.codecs.rotation import (
 from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise, words_per_row
 
-Scale = Literal["plain", "unbiased"]
+Scale = Literal["auto", "plain", "unbiased"]
+UNBIASED_FROM = 3
+"""Bits from which on `auto` is `unbiased`: below, its greater error costs more than its lack of shrinkage gains."""
 SCALE_ROUNDING = (2**-7) ** 2 / 12 * 0.75 / (2 * math.log(2))
 """Mean squared relative rounding error of a bfloat16, its logarithm uniform: 2.8e-6, which shows from 7 bits on."""
+
+
+def check_scale(scale: str) -> None:
+    """Raises `InputError` for what isn't a `Scale`."""
+    if scale not in get_args(Scale):
+        raise InputError(f"scale must be auto, plain or unbiased, not {scale!r}")
+
+
+def is_unbiased(scale: Scale, bits: float) -> bool:
+    """What `scale` comes to at so many bits."""
+    return scale == "unbiased" or (scale == "auto" and bits >= UNBIASED_FROM)
 
 
 @register
@@ -45,15 +58,14 @@ class TurboQuantMSE(Codec):
 
     bits: float
     """Half bits are a channel split: of 2.5, a quarter of the channels take 3 bits and the others 2."""
-    scale: Scale = "plain"
-    """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance."""
+    scale: Scale = "auto"
+    """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance. `auto`: by bits."""
     rotation: RotationKind = "hadamard"
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_bits(type(self), self.bits)
-        if self.scale not in get_args(Scale):
-            raise InputError(f"scale must be plain or unbiased, not {self.scale!r}")
+        check_scale(self.scale)
         check_rotation(self.rotation, self.seed)
 
     def unsupported(self, ctx: LayerContext) -> str | None:
@@ -71,7 +83,7 @@ class TurboQuantMSE(Codec):
             self._rotation(shared, ctx.head_dim),
             self._codebook(shared, ctx.head_dim),
             int(self.bits),
-            self.scale == "unbiased",
+            is_unbiased(self.scale, self.bits),
         )
         arrays = {"codes": codes} | ({} if scales is None else {"scales": scales})
         return Encoded(arrays, x.shape[-2], shared)
@@ -88,7 +100,8 @@ class TurboQuantMSE(Codec):
     def relative_mse_theory(self, head_dim: int) -> float | None:
         if self.rotation == "none":
             return None  # it depends on the data
-        of = lloyd_max.distortion if self.scale == "plain" else lloyd_max.unbiased_distortion
+        unbiased = is_unbiased(self.scale, self.bits)
+        of = lloyd_max.unbiased_distortion if unbiased else lloyd_max.distortion
         return of(head_dim, int(self.bits)) + SCALE_ROUNDING
 
     def split(self, outliers: int, head_dim: int) -> tuple[Codec, Codec]:

@@ -114,7 +114,7 @@ class TurboQuantProd(Codec):
     @property
     def _first(self) -> TurboQuantMSE | None:
         bits = int(self.bits) - 1
-        return TurboQuantMSE(bits, rotation=self.rotation, seed=self.seed) if bits else None
+        return TurboQuantMSE(bits, "plain", self.rotation, self.seed) if bits else None
 
     def _rows(self, head_dim: int) -> int:
         return self.m or head_dim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +20,7 @@ from tqcli.codecs.rotation import (
     shared_rotation,
     take_rotation,
 )
-from tqcli.codecs.turboquant_mse import SCALE_ROUNDING, Scale
+from tqcli.codecs.turboquant_mse import SCALE_ROUNDING, Scale, check_scale, is_unbiased
 from tqcli.errors import InputError
 from tqcli.kernels import (
     SCALE_BITS,
@@ -58,8 +58,8 @@ class TurboQuantRVQ(Codec):
     has_stages: ClassVar[bool] = True
 
     bits: float
-    scale: Scale = "plain"
-    """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance."""
+    scale: Scale = "auto"
+    """`plain`: least squared error. `unbiased`: inner products without shrinkage, at more variance. `auto`: by bits."""
     rotation: RotationKind = "hadamard"
     seed: int = 0
     stages: int = 2
@@ -67,8 +67,7 @@ class TurboQuantRVQ(Codec):
 
     def __post_init__(self) -> None:
         check_bits(type(self), self.bits)
-        if self.scale not in get_args(Scale):
-            raise InputError(f"scale must be plain or unbiased, not {self.scale!r}")
+        check_scale(self.scale)
         check_rotation(self.rotation, self.seed)
         _check_stages(self.stages)
 
@@ -83,7 +82,7 @@ class TurboQuantRVQ(Codec):
         rotation = self._rotation(shared, ctx.head_dim)
         bits = stage_bits(self.bits)
         levels = self._levels(shared, ctx.head_dim, len(bits))
-        planes, scales = rotate_quantise_planes(x, rotation, levels, thresholds, bits, self.scale == "unbiased")
+        planes, scales = rotate_quantise_planes(x, rotation, levels, thresholds, bits, self._unbiased)
         arrays = dict(zip(_CODES, planes, strict=False)) | ({} if scales is None else {"scales": scales})
         return Encoded(arrays, x.shape[-2], dict(shared))
 
@@ -109,19 +108,23 @@ class TurboQuantRVQ(Codec):
         if self.rotation == "none":
             return None  # it depends on the data
         bits = stage_bits(self.bits)
-        if self.scale == "plain" and len(bits[: self.stages]) == 1:
+        if not self._unbiased and len(bits[: self.stages]) == 1:
             return lloyd_max.distortion(head_dim, bits[0]) + SCALE_ROUNDING
-        if self.scale == "plain":
+        if not self._unbiased:
             return embedded.embedded_distortion(head_dim, *bits) + SCALE_ROUNDING
         if len(bits) == 1:
             return lloyd_max.unbiased_distortion(head_dim, *bits) + SCALE_ROUNDING
         return embedded.embedded_unbiased_distortion(head_dim, *bits, stages=self.stages) + SCALE_ROUNDING
 
+    @property
+    def _unbiased(self) -> bool:
+        return is_unbiased(self.scale, self.bits)
+
     def _gain(self, head_dim: int, stages: int) -> float:
         """What stage 1's levels are stretched by: the unbiased scale makes up for the shrinkage of both stages."""
         bits = stage_bits(self.bits)
         one_of_two = len(bits) == 2 and stages == 1
-        return embedded.coarse_gain(head_dim, *bits) if one_of_two and self.scale == "unbiased" else 1.0
+        return embedded.coarse_gain(head_dim, *bits) if one_of_two and self._unbiased else 1.0
 
     def _rotation(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
         return rotation_matrix(take_rotation(shared, self.name, self.rotation, head_dim, self.seed), head_dim)
