@@ -20,7 +20,7 @@ def rotate_quantise(
     elements of unit variance. Returns uint32 codes [..., tokens, words] and bfloat16 scales [..., tokens], None where
     they lie in the last 16 bits of each row of codes (`has_embedded_scale`). The scale is rms(x) or, if `unbiased`,
     rms(x) * d / <y, level(y)>, which makes <q, decoded> unbiased. A zero vector has scale 0. NaN and inf give a
-    non-finite scale. Raises `ValueError` for wrong shapes or dtypes.
+    non-finite scale. A float64 rotation makes all arithmetic float64. Raises `ValueError` for wrong shapes or dtypes.
     """
     (codes,), scales = rotate_quantise_planes(
         x, rotation, codebook, (codebook[1:] + codebook[:-1]) / 2, (bits,), unbiased
@@ -49,7 +49,7 @@ def rotate_quantise_planes(
 def unrotate_dequantise(
     codes: mx.array, scales: mx.array | None, rotation: mx.array, codebook: mx.array, bits: int
 ) -> mx.array:
-    """The inverse of `rotate_quantise`: float32 [..., tokens, d] = scale * rotation.T @ level(code).
+    """The inverse of `rotate_quantise`: [..., tokens, d] of the rotation's dtype = scale * rotation.T @ level(code).
 
     Raises `ValueError` where the codes' width doesn't fit the rotation, or scales are given or missing wrongly.
     """

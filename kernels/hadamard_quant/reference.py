@@ -31,7 +31,7 @@ def rotate_quantise(
         planes = tuple(mx.zeros((*lead, w), dtype=mx.uint32) for w in words)
         scales = mx.zeros(tuple(lead), dtype=mx.bfloat16)
     else:
-        rows = x.reshape(-1, d).astype(mx.float32)
+        rows = x.reshape(-1, d).astype(rotation.dtype)
         *packed, scales = _encode_rows(rows, rotation, codebook, thresholds, bits, unbiased)
         planes = tuple(p.reshape(*lead, w) for p, w in zip(packed, words, strict=True))
         scales = scales.reshape(lead)
@@ -52,7 +52,7 @@ def unrotate_dequantise(
     """See `launch.unrotate_dequantise_planes`."""
     d = rotation.shape[-1]
     if planes[0].size == 0:
-        return mx.zeros((*planes[0].shape[:-1], d))
+        return mx.zeros((*planes[0].shape[:-1], d), dtype=rotation.dtype)
     if scales is None:
         scales = (planes[0][..., -1] >> 16).astype(mx.uint16).view(mx.bfloat16)
     codes = unpack_bits(planes[0], bits[0], d)
@@ -70,7 +70,7 @@ def _encode_rows(
     bits: tuple[int, ...],
     unbiased: bool,
 ) -> list[mx.array]:
-    """Rows [n, d] float32 to packed planes [n, words] and, last, scales [n]."""
+    """Rows [n, d] to packed planes [n, words] and, last, scales [n]."""
     n, d = x.shape
     step = max(1, BLOCK_ELEMENTS // d) if on_cpu() else n
     turned = x @ rotation.T  # of all rows at once: a product of few rows wastes its threads

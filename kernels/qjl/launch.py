@@ -16,7 +16,7 @@ def sketch_signs(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
     x: float [..., tokens, d]; sketch S: float32 [m, d]. Returns uint32 signs [..., tokens, words], row i of S in bit i
     (`pack_bits` of one bit), 1 for +, so that sign(0) = +1; and bfloat16 scales [..., tokens], the root mean square
     ||x|| / sqrt(d), which no finite vector overflows. A zero vector has scale 0. NaN and inf give a non-finite scale.
-    Raises `ValueError` for wrong shapes or dtypes.
+    A float64 S makes all arithmetic float64. Raises `ValueError` for wrong shapes or dtypes.
     """
     d = x.shape[-1] if x.ndim >= 2 else 0
     if d < 1 or not mx.issubdtype(x.dtype, mx.floating):
@@ -50,7 +50,7 @@ def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -
 
 
 def _check_sketch(sketch: mx.array, d: int) -> None:
-    if sketch.ndim != 2 or sketch.shape[0] < 1 or sketch.shape[1] != d or sketch.dtype != mx.float32:
+    if sketch.ndim != 2 or sketch.shape[0] < 1 or sketch.shape[1] != d or sketch.dtype not in (mx.float32, mx.float64):
         raise ValueError(f"sketch must be float32 [m, {d}], not {sketch.dtype} of shape {sketch.shape}")
 
 

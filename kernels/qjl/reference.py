@@ -21,7 +21,7 @@ def sketch_signs(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
     rows = x.reshape(-1, d)
     parts = []
     for part in _blocks(rows.shape[0], m):
-        signs, scales = _sketch_rows(rows[part].astype(mx.float32), sketch)
+        signs, scales = _sketch_rows(rows[part].astype(sketch.dtype), sketch)
         if on_cpu():
             mx.eval(signs, scales)
         parts.append((signs, scales))
@@ -33,8 +33,8 @@ def sketch_scores(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.arr
     """See `launch.sketch_scores`."""
     m, tokens = sketch.shape[0], signs.shape[-2]
     if q.size == 0 or signs.size == 0:
-        return mx.zeros((*q.shape[:-1], tokens))
-    projected = (q.astype(mx.float32) @ sketch.T) * gain
+        return mx.zeros((*q.shape[:-1], tokens), dtype=sketch.dtype)
+    projected = (q.astype(sketch.dtype) @ sketch.T) * gain
     parts = []
     for part in _blocks(tokens, m * math.prod(signs.shape[:-2])):
         scores = projected @ _plus_minus(signs[..., part, :], m).swapaxes(-1, -2)
@@ -48,7 +48,7 @@ def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -
     """See `launch.unsketch`."""
     (m, d), lead = sketch.shape, signs.shape[:-1]
     if signs.size == 0:
-        return mx.zeros((*lead, d))
+        return mx.zeros((*lead, d), dtype=sketch.dtype)
     rows = signs.reshape(-1, signs.shape[-1])
     scaled = sketch * gain
     parts = []
@@ -61,7 +61,7 @@ def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -
 
 
 def _sketch_rows(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
-    """Rows [n, d] float32 to packed signs [n, words] and scales [n]."""
+    """Rows [n, d] of the sketch's dtype to packed signs [n, words] and scales [n]."""
     rms, largest = root_mean_square(x), None
     if must_take_care(rms):
         x, largest = take_out_largest(x)

@@ -8,12 +8,12 @@ from tqcli.kernels.scalar_quant import reference
 
 
 def scalar_quantise(y: mx.array, thresholds: mx.array) -> mx.array:
-    """Counts, for each element of `y` (float32, any shape), the thresholds strictly below it: uint8 codes.
+    """Counts, for each element of `y` (float32 or float64, any shape), the thresholds strictly below it: uint8 codes.
 
     `thresholds` (float32 [levels - 1], ascending, at most 255) are the midpoints between neighbouring levels, so the
     code is that of the nearest level and a tie goes to the lower one. Raises `ValueError` for other dtypes or sizes.
     """
-    if y.dtype != mx.float32 or thresholds.dtype != mx.float32:
+    if y.dtype not in (mx.float32, mx.float64) or thresholds.dtype != mx.float32:
         raise ValueError(f"y and thresholds must be float32, not {y.dtype} and {thresholds.dtype}")
     if thresholds.ndim != 1 or not 1 <= thresholds.size <= 255:
         raise ValueError(f"1 to 255 thresholds are needed in one dimension, not shape {thresholds.shape}")

@@ -13,7 +13,7 @@ _BUCKETS_AT_MOST = 1 << 16
 
 
 def scalar_quantise(y: mx.array, thresholds: mx.array) -> mx.array:
-    """float32 to uint8 codes; see `launch.scalar_quantise`."""
+    """Floats to uint8 codes; see `launch.scalar_quantise`."""
     table = _buckets(np.array(thresholds)) if thresholds.size > _COMPARE_AT_MOST else None
     if table is None:
         first, *others = cast(list[float], thresholds.tolist())

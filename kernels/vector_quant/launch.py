@@ -13,9 +13,9 @@ def vector_quantise(x: mx.array, codebook: mx.array) -> mx.array:
     """The index of the codebook entry nearest to each sub-vector of x, by Euclidean distance; ties to the lower one.
 
     x: float [..., n, sub_dim] with codebook float [entries, sub_dim], or a codebook a head: x [heads, n, sub_dim] with
-    codebook [heads, entries, sub_dim]; at most 65536 entries. Computed in float32, at any scale that float32 holds.
-    Returns [..., n], uint8 for up to 256 entries, else uint16. Where two entries are equally near but for float
-    rounding, either may be given. Raises `ValueError` for shapes or dtypes that don't fit.
+    codebook [heads, entries, sub_dim]; at most 65536 entries. Computed in float32, or float64 if x is, at any scale
+    that float32 holds. Returns [..., n], uint8 for up to 256 entries, else uint16. Where two entries are equally near
+    but for float rounding, either may be given. Raises `ValueError` for shapes or dtypes that don't fit.
     """
     _check_codebook(codebook)
     if x.ndim < 2 or not mx.issubdtype(x.dtype, mx.floating):

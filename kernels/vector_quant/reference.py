@@ -43,7 +43,8 @@ def _nearest(x: mx.array, codebook: mx.array) -> mx.array:
     """Indices [n] of the entries [entries, sub_dim] nearest to the rows x [n, sub_dim]."""
     # In units of a power of two near each row's or the codebook's largest element no square or product overflows or
     # vanishes, and nothing is rounded.
-    x, codebook = x.astype(mx.float32), codebook.astype(mx.float32)
+    x = x if x.dtype == mx.float64 else x.astype(mx.float32)
+    codebook = codebook.astype(x.dtype)
     unit = _power_of_two(mx.max(mx.abs(codebook)))
     row_unit = mx.maximum(_power_of_two(mx.max(mx.abs(x), axis=-1, keepdims=True)), unit)
     codebook = codebook / unit
@@ -77,5 +78,5 @@ def _largest_by_groups(columns: mx.array, table: mx.array) -> mx.array:
 
 def _power_of_two(x: mx.array) -> mx.array:
     """The power of two at or below each x >= 0, float32; at least the smallest normal number."""
-    exponent = x.view(mx.uint32) & 0x7F800000
+    exponent = x.astype(mx.float32).view(mx.uint32) & 0x7F800000
     return mx.maximum(exponent.view(mx.float32), _NORMAL_MIN)

@@ -95,7 +95,8 @@ def run(
         cache.update_and_fetch(k[:, :, part], v[:, :, part])
         outputs.append(cache.attend(q[:, :, part], scale, mask, **kwargs))
         mx.eval(outputs[-1], cache.state)
-    return np.array(mx.concatenate(outputs, axis=2).astype(mx.float32))
+    joined = mx.concatenate(outputs, axis=2)
+    return np.array(joined if joined.dtype == mx.float64 else joined.astype(mx.float32))
 
 
 def by_hand(
@@ -131,6 +132,22 @@ def by_hand(
                 output[head, t] = weights @ seen["values"][group] / total
         outputs.append(output)
     return np.stack(outputs)
+
+
+def flips(a: CompressedKVCache, b: CompressedKVCache) -> int:
+    """How many vectors, keys and values together, are coded otherwise, of the tokens that both hold coded."""
+    differ = 0
+    for x, y in ((a.keys, b.keys), (a.values, b.values)):
+        saved = x.save()[0], y.save()[0]
+        start, stop = x.sinks_held + max(of["dropped"] for of in saved), x.sinks_held + x.coded_tokens
+        assert x.coded_tokens == y.coded_tokens > 0
+        unequal: Any = False
+        for name, array in x.coded(start, stop).arrays.items():
+            unequal = unequal | np.array(
+                mx.any(array != y.coded(start, stop).arrays[name], axis=tuple(range(2, array.ndim)))
+            )
+        differ += int(unequal.sum())
+    return differ
 
 
 def worst(a: np.ndarray, b: np.ndarray) -> float:

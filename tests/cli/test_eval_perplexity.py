@@ -50,6 +50,8 @@ def test_layers_alone_and_the_floor_of_other_steps() -> None:
     assert document["baseline"]["kl_mean_rechunked"]["value"] < 1e-6
     table = done(*arguments("--codec", "turboquant-mse@3", "--per-layer", "--rechunk", 50)).out
     assert "Each layer compressed alone." in table
+    assert [codec["codec"] for codec in document["codecs"]] == ["turboquant-mse@3", "identity", "fp16"]
+    assert "Re-chunked: mean KL of a run in steps of 50 tokens from that in steps of 256:" in table
 
 
 def test_codebooks_from_a_calibration_capture_of_other_text(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """What holds for every codec, whatever it does: a new file in tqcli/codecs is tested here by itself."""
 
+from dataclasses import replace
 from functools import cache
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from every_codec import every_codec
 from helpers import context
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,12 +24,7 @@ CENTERS = ("none", "mean", "rope")
 
 def specs(centers: tuple[str, ...] = CENTERS) -> list[CodecSpec]:
     """Every registered codec at its lowest, a middle and its highest bits, with every centring."""
-    found = []
-    for name, cls in registered_codecs().items():
-        allowed = cls.bits_allowed
-        bits = sorted({allowed[0], allowed[len(allowed) // 2], allowed[-1]}) if allowed else [None]
-        found += [CodecSpec(name, b, (("center", c),)) for b in bits for c in centers]
-    return found
+    return [replace(spec, options=(("center", c),)) for spec in every_codec() for c in centers]
 
 
 def coded(head_dims: tuple[int, ...]) -> list[tuple[CodecSpec, int]]:

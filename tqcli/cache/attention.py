@@ -5,6 +5,7 @@ The softmax runs along (Milakov and Gimelshein, arXiv 1805.02867; FlashAttention
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -32,10 +33,13 @@ def attend(
     The query at position t sees the codec's version of each token but the sinks and the `recent` last ones, itself
     among these. sink_logits [n_q_heads]: logits that the softmax counts and no value answers to. Returns
     [batch, n_q_heads, new, value_head_dim] in the queries' dtype. Arithmetic is float32; where no query sees anything
-    coded with loss it is mlx-lm's own attention, bit for bit.
+    coded with loss it is mlx-lm's own attention, bit for bit. Of float64 queries it is float64, and mlx-lm's attention,
+    whose exponential is no better than float32, answers those of lossless codecs alone.
     """
     batch, last = queries.shape[0], visible.tokens - 1
-    if all(of.lossless or of.coded_before(last) == of.sinks_held for of in (keys, values)):
+    dtype = mx.float64 if queries.dtype == mx.float64 else mx.float32
+    exact = dtype == mx.float64
+    if all(of.lossless or (not exact and of.coded_before(last) == of.sinks_held) for of in (keys, values)):
         begin, mask = visible.plain()
         k, v = (of.whole(begin).reshape(batch, -1, visible.tokens - begin, of.ctx.head_dim) for of in (keys, values))
         output = mx.fast.scaled_dot_product_attention(queries, k, v, scale=scale, mask=mask, sinks=sink_logits)
@@ -43,7 +47,7 @@ def attend(
     outputs = []
     for start in range(visible.first, visible.tokens, BLOCK):
         stop = min(start + BLOCK, visible.tokens)
-        q = queries[:, :, start - visible.first : stop - visible.first].astype(mx.float32) * scale
+        q = queries[:, :, start - visible.first : stop - visible.first].astype(dtype) * scale
         outputs.append(_Queries(keys, values, q, range(start, stop), visible).attend(sink_logits))
     output = mx.concatenate(outputs, axis=2) if len(outputs) > 1 else outputs[0]
     return output.astype(queries.dtype)
@@ -65,15 +69,16 @@ class _Queries:
         batch, heads, new = self.shape
         groups, rows, _ = self.q.shape
         width = self.values.ctx.head_dim
-        top, total = mx.full((groups, rows, 1), _LOWEST), mx.zeros((groups, rows, 1))
+        dtype = self.q.dtype
+        top, total = mx.full((groups, rows, 1), _LOWEST, dtype=dtype), mx.zeros((groups, rows, 1), dtype=dtype)
         if sink_logits is not None:
-            logits = mx.broadcast_to(sink_logits.astype(mx.float32)[None, :, None], self.shape)
-            top, total = logits.reshape(groups, rows, 1), mx.ones((groups, rows, 1))
-        output = mx.zeros((groups, rows, width))
+            logits = mx.broadcast_to(sink_logits.astype(dtype)[None, :, None], self.shape)
+            top, total = logits.reshape(groups, rows, 1), mx.ones((groups, rows, 1), dtype=dtype)
+        output = mx.zeros((groups, rows, width), dtype=dtype)
         for tokens in self._blocks():
             logits = self._logits(tokens, [output, total])
             above = mx.maximum(top, mx.max(logits, axis=-1, keepdims=True))
-            shrink, weights = mx.exp(top - above), mx.exp(logits - above)
+            shrink, weights = _exp(top - above), _exp(logits - above)
             total = total * shrink + mx.sum(weights, axis=-1, keepdims=True)
             output = output * shrink + self._weighted(weights, tokens, [output])
             top = above
@@ -109,7 +114,7 @@ class _Queries:
         kind, spread = self._kind(self.keys, tokens), (*self.shape, len(tokens))
         raw = coded = None
         if kind != "coded":
-            raw = self.q @ self.keys.raw(tokens.start, tokens.stop).astype(mx.float32).swapaxes(-1, -2)
+            raw = self.q @ self.keys.raw(tokens.start, tokens.stop).astype(self.q.dtype).swapaxes(-1, -2)
         if kind != "raw":
             coded = self.keys.scores(self.q, tokens.start, tokens.stop, before)
         if raw is not None and coded is not None:
@@ -125,11 +130,16 @@ class _Queries:
         """Weights [vectors, ratio * new, tokens] times the values, as each query sees them."""
         kind = self._kind(self.values, tokens)
         if kind == "raw":
-            return weights @ self.values.raw(tokens.start, tokens.stop).astype(mx.float32)
+            return weights @ self.values.raw(tokens.start, tokens.stop).astype(weights.dtype)
         decoded = self.values.decoded(tokens.start, tokens.stop, before)
         if kind == "coded":
             return weights @ decoded
         spread = weights.reshape(*self.shape, len(tokens))
         from_coded = mx.where(self._seen_coded(self.values, tokens), spread, 0).reshape(weights.shape)
-        raw = self.values.raw(tokens.start, tokens.stop).astype(mx.float32)
+        raw = self.values.raw(tokens.start, tokens.stop).astype(weights.dtype)
         return from_coded @ decoded + (weights - from_coded) @ raw
+
+
+def _exp(x: mx.array) -> mx.array:
+    """e**x to the precision of x: MLX's own exponential of float64 is no better than that of float32."""
+    return mx.exp(x) if x.dtype != mx.float64 else mx.power(mx.array(math.e, dtype=mx.float64), x)

@@ -42,7 +42,7 @@ class Visibility:
         if self.mask is not None:
             rows, columns = self._rows(queries), slice(tokens.start - self._before, tokens.stop - self._before)
             mask = self.mask[..., rows, columns]
-            return mx.where(mask, logits, -mx.inf) if mask.dtype == mx.bool_ else logits + mask.astype(mx.float32)
+            return mx.where(mask, logits, -mx.inf) if mask.dtype == mx.bool_ else logits + mask.astype(logits.dtype)
         inside = self.window is None or tokens.start > queries.stop - 1 - self.window
         if not self.causal or (tokens.stop - 1 <= queries.start and inside):
             return logits

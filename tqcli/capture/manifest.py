@@ -54,7 +54,7 @@ class LayerShape(Strict):
     value_head_dim: Count
     scale: FiniteFloat
     window: Count | None
-    dtype: Dtype
+    dtype: Dtype | Literal["float64"]
     """dtype of keys and values as cached, and of the shards."""
     notes: tuple[str, ...] = ()
     """What the other fields can't say of how the layer attends."""

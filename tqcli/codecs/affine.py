@@ -43,6 +43,7 @@ class Affine(Codec):
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         y = to_cache_dtype(x, ctx)
+        y = y.astype(mx.float32) if y.dtype == mx.float64 else y  # MLX quantises none of float64
         if y.size == 0:
             words, groups = ctx.head_dim * int(self.bits) // 32, ctx.head_dim // self.group
             lead = x.shape[:-1]
@@ -60,8 +61,8 @@ class Affine(Codec):
         if codes.size == 0:
             return mx.zeros((*codes.shape[:-1], ctx.head_dim))
         y = mx.dequantize(codes, scales, biases, group_size=self.group, bits=int(self.bits))
-        return y.astype(mx.float32)
+        return y.astype(ctx.arithmetic)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
-        size: int = getattr(mx, ctx.cache_dtype).size
+        size: int = min(getattr(mx, ctx.cache_dtype).size, mx.float32.size)
         return vectors * tokens * (ctx.head_dim * int(self.bits) // 8 + ctx.head_dim // self.group * 2 * size)

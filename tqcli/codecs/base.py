@@ -45,7 +45,9 @@ class Encoded:
 
 
 class Codec(ABC):
-    """An algorithm with its settings; x is [..., tokens, head_dim] of any float dtype; arithmetic is float32.
+    """An algorithm with its settings; x is [..., tokens, head_dim] of any float dtype.
+
+    Arithmetic is `ctx.arithmetic`: float32, so that "float32" below is float64 where the context says so.
 
     The same input, options and seed give the same bytes. Methods raise `Unsupported` for a tensor they can't code.
     """
@@ -166,7 +168,7 @@ class Codec(ABC):
         Without `ctx.scale`. Query head h reads KV head h // gqa_ratio.
         """
         keys = mx.repeat(self.decode(enc, ctx), ctx.gqa_ratio, axis=-3)
-        return q.astype(mx.float32) @ keys.swapaxes(-1, -2)
+        return q.astype(ctx.arithmetic) @ keys.swapaxes(-1, -2)
 
     def attend(
         self,

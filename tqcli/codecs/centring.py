@@ -85,7 +85,7 @@ class Centred(Wrapper):
                 else:
                     mean = self._mean(x, ctx)
                     means[ctx.layer] = {_MEAN: mean}
-                    yield ctx, x.astype(mx.float32) - self._turned(mean, x.shape[-2], ctx)
+                    yield ctx, x.astype(ctx.arithmetic) - self._turned(mean, x.shape[-2], ctx)
 
         learned = self.inner.calibrate_layers(centred())
         return {layer: {**own, **learned[layer]} for layer, own in means.items()}
@@ -95,7 +95,7 @@ class Centred(Wrapper):
             return self.inner.encode(x, ctx, state)
         if state is None:
             raise ValueError("a centred codec needs a state: calibrate first")
-        return self.inner.encode(x.astype(mx.float32) - self._turned(state[_MEAN], x.shape[-2], ctx), ctx, state)
+        return self.inner.encode(x.astype(ctx.arithmetic) - self._turned(state[_MEAN], x.shape[-2], ctx), ctx, state)
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
         decoded, offset = self.inner.decode(enc, ctx), self.offset(enc, ctx)
@@ -108,7 +108,7 @@ class Centred(Wrapper):
         scores, offset = self.inner.scores(q, enc, ctx), self.offset(enc, ctx)
         if offset is None:
             return scores
-        return scores + q.astype(mx.float32) @ mx.repeat(offset, ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
+        return scores + q.astype(ctx.arithmetic) @ mx.repeat(offset, ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
 
     def _mean(self, x: mx.array, ctx: LayerContext) -> mx.array:
         x = x.astype(mx.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,6 +54,11 @@ class LayerContext:
     """None where the layer has no rotary embedding or it isn't known."""
     positions: NDArray[np.int64] | None = None
     """[tokens] absolute positions; None stands for 0, 1, 2, ..."""
+
+    @property
+    def arithmetic(self) -> mx.Dtype:
+        """What codecs compute in: float32, or float64 where the model's own cache is of that (on a CPU)."""
+        return mx.float64 if self.cache_dtype == "float64" else mx.float32
 
     @property
     def gqa_ratio(self) -> int:

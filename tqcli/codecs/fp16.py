@@ -29,7 +29,7 @@ class Float16(Codec):
         return Encoded({"x": y}, x.shape[-2])
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        return enc.arrays["x"].astype(mx.float32)
+        return enc.arrays["x"].astype(ctx.arithmetic)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * ctx.head_dim * 2

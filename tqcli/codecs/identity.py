@@ -26,7 +26,7 @@ class Identity(Codec):
         return Encoded({"x": x}, x.shape[-2])
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        return enc.arrays["x"].astype(mx.float32)
+        return enc.arrays["x"].astype(ctx.arithmetic)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         size: int = getattr(mx, ctx.capture_dtype).size

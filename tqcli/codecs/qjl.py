@@ -59,15 +59,15 @@ class QJL(Codec):
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         shared = self._sketch(ctx.head_dim).arrays()
-        signs, scales = sketch_signs(x, self._sketch(ctx.head_dim).matrix(shared))
+        signs, scales = sketch_signs(x, self._sketch(ctx.head_dim).matrix(shared).astype(ctx.arithmetic))
         return Encoded({"signs": signs, "scales": scales}, x.shape[-2], shared)
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         return unsketch(enc.arrays["signs"], enc.arrays["scales"], matrix, gain(matrix))
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
-        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         return estimate(q, enc.arrays["signs"], enc.arrays["scales"], matrix, ctx.gqa_ratio)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:

@@ -80,7 +80,7 @@ class TurboQuantMSE(Codec):
         shared = dict(_shared_arrays(self, ctx.head_dim))
         codes, scales = rotate_quantise(
             x,
-            self._rotation(shared, ctx.head_dim),
+            self._rotation(shared, ctx),
             self._codebook(shared, ctx.head_dim),
             int(self.bits),
             is_unbiased(self.scale, self.bits),
@@ -89,7 +89,7 @@ class TurboQuantMSE(Codec):
         return Encoded(arrays, x.shape[-2], shared)
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        rotation = self._rotation(enc.shared, ctx.head_dim)
+        rotation = self._rotation(enc.shared, ctx)
         codebook = self._codebook(enc.shared, ctx.head_dim)
         return unrotate_dequantise(enc.arrays["codes"], enc.arrays.get("scales"), rotation, codebook, int(self.bits))
 
@@ -116,8 +116,9 @@ class TurboQuantMSE(Codec):
     def outliers_default(self, head_dim: int) -> int:
         return head_dim // 4 if self.splits_by_itself else 0
 
-    def _rotation(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
-        return rotation_matrix(take_rotation(shared, self.name, self.rotation, head_dim, self.seed), head_dim)
+    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> mx.array:
+        arrays = take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
+        return rotation_matrix(arrays, ctx.head_dim).astype(ctx.arithmetic)
 
     def _codebook(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
         return shared[f"{self.name}.d{head_dim}.b{self.bits:g}.codebook"]

@@ -68,18 +68,18 @@ class TurboQuantProd(Codec):
         shared, arrays, residual = sketch.arrays(), {}, x
         if self._first is not None:
             first = self._first.encode(x, ctx)
-            residual = x.astype(mx.float32) - self._first.decode(first, ctx)
+            residual = x.astype(ctx.arithmetic) - self._first.decode(first, ctx)
             shared, arrays = first.shared | shared, first.arrays
-        signs, scales = sketch_signs(residual, sketch.matrix(shared))
+        signs, scales = sketch_signs(residual, sketch.matrix(shared).astype(ctx.arithmetic))
         return Encoded(arrays | {_SIGNS: signs, _SCALES: scales}, x.shape[-2], shared)
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         residual = unsketch(enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, gain(matrix))
         return residual if self._first is None else self._first.decode(enc, ctx) + residual
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
-        matrix = self._sketch(ctx.head_dim).matrix(enc.shared)
+        matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         residual = estimate(q, enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, ctx.gqa_ratio)
         return residual if self._first is None else self._first.scores(q, enc, ctx) + residual
 

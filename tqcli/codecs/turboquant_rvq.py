@@ -79,7 +79,7 @@ class TurboQuantRVQ(Codec):
 
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         shared, thresholds = _tables(self, ctx.head_dim)
-        rotation = self._rotation(shared, ctx.head_dim)
+        rotation = self._rotation(shared, ctx)
         bits = stage_bits(self.bits)
         levels = self._levels(shared, ctx.head_dim, len(bits))
         planes, scales = rotate_quantise_planes(x, rotation, levels, thresholds, bits, self._unbiased)
@@ -95,7 +95,7 @@ class TurboQuantRVQ(Codec):
         _check_stages(stages)
         bits = stage_bits(self.bits)[:stages]
         planes = [enc.arrays[name] for name in _CODES[: len(bits)]]
-        rotation = self._rotation(enc.shared, ctx.head_dim)
+        rotation = self._rotation(enc.shared, ctx)
         levels = self._levels(enc.shared, ctx.head_dim, len(bits)) * self._gain(ctx.head_dim, stages)
         return unrotate_dequantise_planes(planes, enc.arrays.get("scales"), rotation, levels, bits)
 
@@ -126,8 +126,9 @@ class TurboQuantRVQ(Codec):
         one_of_two = len(bits) == 2 and stages == 1
         return embedded.coarse_gain(head_dim, *bits) if one_of_two and self._unbiased else 1.0
 
-    def _rotation(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
-        return rotation_matrix(take_rotation(shared, self.name, self.rotation, head_dim, self.seed), head_dim)
+    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> mx.array:
+        arrays = take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
+        return rotation_matrix(arrays, ctx.head_dim).astype(ctx.arithmetic)
 
     def _levels(self, shared: dict[str, mx.array], head_dim: int, stages: int) -> mx.array:
         return shared[_level_name(self, head_dim, stages)]

@@ -159,13 +159,13 @@ class VecInfer(Codec):
             return y
         if self.rotation != "none":
             y = _product(y, self._rotation(enc.shared, ctx))
-        return _clip(y * enc.state[_SMOOTH].astype(mx.float32)) if self._smooths(ctx) else y
+        return _clip(y * enc.state[_SMOOTH].astype(ctx.arithmetic)) if self._smooths(ctx) else y
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
         """<q', k'>: queries are turned to where the keys were coded, and keys are not turned back."""
-        q = q.astype(mx.float32)
+        q = q.astype(ctx.arithmetic)
         if self._smooths(ctx):
-            q = q * mx.repeat(enc.state[_SMOOTH].astype(mx.float32), ctx.gqa_ratio, axis=-3)
+            q = q * mx.repeat(enc.state[_SMOOTH].astype(ctx.arithmetic), ctx.gqa_ratio, axis=-3)
         if self.rotation != "none":
             q = q @ self._rotation(enc.shared, ctx).T
         return q @ mx.repeat(self._entries(enc, ctx), ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
@@ -204,15 +204,15 @@ class VecInfer(Codec):
 
     def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> mx.array:
         arrays = take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
-        return rotation_matrix(arrays, ctx.head_dim)
+        return rotation_matrix(arrays, ctx.head_dim).astype(ctx.arithmetic)
 
     def _transformed(self, x: mx.array, ctx: LayerContext, state: State) -> mx.array:
         """What is coded in the place of x: R (x / s) for keys, x itself for values; float32."""
-        y = x.astype(mx.float32)
+        y = x.astype(ctx.arithmetic)
         if not mx.isfinite(y).all().item():  # a codebook's entries are finite: the decoded tensor wouldn't show it
             raise Unsupported(f"layer {ctx.layer}'s {ctx.tensor} hold NaN or infinity")
         if self._smooths(ctx):
-            y = _clip(y / state[_SMOOTH].astype(mx.float32))
+            y = _clip(y / state[_SMOOTH].astype(ctx.arithmetic))
         if ctx.tensor == "keys" and self.rotation != "none":
             y = _product(y, self._rotation(self._shared(ctx), ctx).T)
         return y
@@ -222,7 +222,7 @@ class VecInfer(Codec):
         codes = unpack_bits(enc.arrays["codes"], self.code_bits, ctx.head_dim // self.sub_dim)
         flat = codes.reshape(*codes.shape[:-2], codes.shape[-2] * codes.shape[-1])
         y = vector_dequantise(flat, enc.state[_CODEBOOK])
-        return y.reshape(*codes.shape[:-1], ctx.head_dim)
+        return y.reshape(*codes.shape[:-1], ctx.head_dim).astype(ctx.arithmetic)
 
 
 class _Pool:

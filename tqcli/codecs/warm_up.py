@@ -47,12 +47,12 @@ class WarmUp(Wrapper):
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
         if RAW in enc.arrays:
-            return enc.arrays[RAW].astype(mx.float32)
+            return enc.arrays[RAW].astype(ctx.arithmetic)
         return self.inner.decode(self._with_state(enc, ctx), ctx)
 
     def offset(self, enc: Encoded, ctx: LayerContext) -> mx.array | None:
         if RAW in enc.arrays:
-            return enc.arrays[RAW].astype(mx.float32)
+            return enc.arrays[RAW].astype(ctx.arithmetic)
         return self.inner.offset(self._with_state(enc, ctx), ctx)
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from tqcli.capture.window import prefill_chunks
 from tqcli.codecs.base import Unsupported
+from tqcli.codecs.fp16 import Float16
+from tqcli.codecs.identity import Identity
+from tqcli.codecs.spec import parse_codec
 from tqcli.codecs.warm_up import WARM_UP_TOKENS
 from tqcli.compression.calibration import States
 from tqcli.compression.plan import CompressionPlan
@@ -43,6 +46,8 @@ _TOGETHER = 7
 """Runs that are scored together: the uncompressed model's logits are made once for all."""
 _TRIED_TOKENS = 8
 """Tokens with which the output head is found."""
+_FLOORS = (Identity.name, Float16.name)
+"""What a re-chunked run shows beside the codecs: what the compressed cache itself changes, and 16-bit storage."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,9 @@ class PerplexityRun:
 
     windows, tokens: how many, and how long; see `token_windows`. chunk: tokens a prefill step. stride: how many tokens
     at the end of each window are scored, all but its first if None. rechunk: tokens a step of the runs that tell how
-    much of a divergence is float noise; None for no such runs. per_layer: also compress one layer at a time, all or
-    those named. states: for each plan, what was learned from a calibration capture. cache_dtype: of what stays
+    much of a divergence is float noise; None for no such runs. With them the noise floors `identity` and `fp16` become
+    plans too, after the others, unless they are among these. per_layer: also compress one layer at a time, all or those
+    named; not of floors. states: for each plan, what was learned from a calibration capture. cache_dtype: of what stays
     uncompressed. caches: where caches come from, `tqcli.cache` if None.
 
     Raises `InputError` for values that don't fit the text or the model, and a plan that compresses nothing.
@@ -116,7 +122,9 @@ class PerplexityRun:
         _check_steps(tokens, chunk, rechunk)
         if cache_dtype is not None and cache_dtype not in get_args(Dtype):
             raise InputError(f"--cache-dtype must be one of {', '.join(get_args(Dtype))}, not {cache_dtype}")
-        self.loaded, self.text, self.plans = loaded, text, list(plans)
+        self.floors = _floor_plans(plans) if rechunk else []
+        """Plans that weren't asked for."""
+        self.loaded, self.text, self.plans = loaded, text, [*plans, *self.floors]
         self.chunk, self.rechunk, self.seed = chunk, rechunk, seed
         self.cache_dtype, self.per_layer = cache_dtype, per_layer
         self.drawn = token_windows(text, loaded.tokenizer, tokens, windows, seed)
@@ -124,7 +132,8 @@ class PerplexityRun:
             raise InputError(f"--stride must be from 1 to {tokens - 1} for windows of {tokens} tokens, not {stride}")
         self.scored = tokens - 1 if stride is None else stride
         """Tokens that are scored of each window, its last ones."""
-        self.caches = caches or CodedCaches(loaded.model, plans, states, cache_dtype)
+        learned = [*(states or [None] * len(plans)), *[None] * len(self.floors)]
+        self.caches = caches or CodedCaches(loaded.model, self.plans, learned, cache_dtype)
         self.head = OutputHead.find(loaded.model, self.drawn.ids[0, :_TRIED_TOKENS].tolist())
         self.cases = self._cases(per_layer)
         self.finished: dict[int, WindowScores] = {}
@@ -143,7 +152,7 @@ class PerplexityRun:
             cases.append(Case(plan))
             if self.rechunk:
                 cases.append(Case(plan, rechunked=True))
-            if per_layer is not False:
+            if per_layer is not False and self.plans[plan] not in self.floors:
                 known = self.caches.layers(plan)
                 asked = known if per_layer is True else sorted(set(per_layer))
                 if unknown := [layer for layer in asked if layer not in known]:
@@ -199,7 +208,8 @@ class PerplexityRun:
                 hidden, seconds, peak = read_window(self.head, cache, ids, self.scored, chunk)
             except Unsupported as e:
                 named = "the cache" if plan is None else self.plans[plan].codec
-                raise InputError(f"{named} can't hold what the model caches: {e}; leave it out") from e
+                out = "--rechunk" if plan is not None and self.plans[plan] in self.floors else "it"
+                raise InputError(f"{named} can't hold what the model caches: {e}; leave {out} out") from e
         coded = 0 if plan is None else self.caches.coded_tokens(cache)
         if plan is not None and not coded:
             raise InputError(self._nothing_coded(self.plans[plan]))
@@ -261,6 +271,14 @@ def read_window(
     joined = mx.concatenate(kept)
     mx.eval(joined)
     return joined, seconds, max(0, peak)
+
+
+def _floor_plans(plans: Sequence[CompressionPlan]) -> list[CompressionPlan]:
+    """Those of `_FLOORS` that aren't among the plans, with the same tokens uncompressed."""
+    named = {str(plan.codec) for plan in plans}
+    return [
+        CompressionPlan(parse_codec(f), sinks=plans[0].sinks, recent=plans[0].recent) for f in _FLOORS if f not in named
+    ]
 
 
 def _check_steps(tokens: int, chunk: int, rechunk: int | None) -> None:

@@ -54,6 +54,7 @@ def perplexity_result(run: PerplexityRun) -> Result:
             "cache_dtype": run.cache_dtype or model.compute_dtype,
             "chunk": run.chunk,
             "rechunk": run.rechunk,
+            "floors": [str(plan.codec) for plan in run.floors],
             "windows": len(windows),
             "scored_per_window": run.scored,
             "scored_tokens": run.scored * len(windows),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tqcli.report.schema import CodecResult, Metrics, Result
 from tqcli.report.terminal import new_table, number, print_remarks, print_table, size
 
+_SMALL_KL = 1e-4
+"""Below it five decimals tell too little."""
+
 
 def print_perplexity(result: Result) -> None:
     """One row a codec, sorted by bytes, under the uncompressed model's; then one a layer, where that was asked for."""
@@ -51,6 +54,10 @@ def print_perplexity(result: Result) -> None:
     )
     print("Same top-1: tokens whose likeliest successor stays. Δp: change of the right token's probability. Intervals:")
     print("paired bootstrap over windows. tokens/s: reading, without the output head.")
+    if floors:
+        steps = f"steps of {settings['rechunk']} tokens from that in steps of {settings['chunk']}"
+        print(f"Re-chunked: mean KL of a run in {steps}: float noise, which flips codes.")
+        print("identity and fp16 are floors as well: of the cache itself, and of 16 bits.")
     layers = {row.layer for codec in result.codecs for row in codec.layers}
     if layers:
         by_layer = new_table(
@@ -78,16 +85,21 @@ def _row(codec: CodecResult, floors: bool) -> list[str]:
         number(total, "ppl", ".3f"),
         number(total, "ppl_delta_percent", "+.2f"),
         _interval(total, "ppl_delta_percent", "+.2f"),
-        number(total, "kl_mean", ".5f"),
-        _interval(total, "kl_mean", ".5f"),
-        number(total, "kl_p99_9", ".3f"),
-        number(total, "kl_p50", ".5f"),
+        number(total, "kl_mean", _kl_form(total, "kl_mean", ".5f")),
+        _interval(total, "kl_mean", _kl_form(total, "kl_mean", ".5f")),
+        number(total, "kl_p99_9", _kl_form(total, "kl_p99_9", ".3f")),
+        number(total, "kl_p50", _kl_form(total, "kl_p50", ".5f")),
         *([number(total, "kl_mean_rechunked", ".1e")] if floors else []),
         number(total, "same_top1", ".2%").rstrip("%"),
         number(total, "rms_delta_p", ".2%").rstrip("%"),
         number(total, "bits_per_byte", ".4f"),
         number(total, "tokens_per_second", ".0f"),
     ]
+
+
+def _kl_form(metrics: Metrics, name: str, usual: str) -> str:
+    """Decimals as usual, an exponent for a divergence of which they would show nothing."""
+    return ".1e" if 0 < (metrics[name].value or 0) < _SMALL_KL else usual
 
 
 def _interval(metrics: Metrics, name: str, form: str) -> str:
