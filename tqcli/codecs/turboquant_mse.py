@@ -24,7 +24,7 @@ from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise, words_per_row
 
 Scale = Literal["auto", "plain", "unbiased"]
-UNBIASED_FROM = 3
+UNBIASED_FROM = 4
 """Bits from which on `auto` is `unbiased`: below, its greater error costs more than its lack of shrinkage gains."""
 SCALE_ROUNDING = (2**-7) ** 2 / 12 * 0.75 / (2 * math.log(2))
 """Mean squared relative rounding error of a bfloat16, its logarithm uniform: 2.8e-6, which shows from 7 bits on."""
