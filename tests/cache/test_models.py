@@ -34,6 +34,7 @@ from tqcli.codecs.base import State
 from tqcli.codecs.context import Tensor
 from tqcli.codecs.spec import parse_codec
 from tqcli.compression.plan import CompressionPlan
+from tqcli.compression.tensor import nominal_bytes
 from tqcli.errors import InputError
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -127,6 +128,22 @@ def test_more_bits_give_logits_that_are_nearer(folders: dict[str, Path]) -> None
             sizes.append(sum(entry.nbytes for entry in cache))
     assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
     assert sizes[0] < sizes[1] < sizes[2]
+
+
+@pytest.mark.parametrize(("name", "codec"), [("llama-80", "turboquant-mse@3"), ("llama", "affine@4")])
+def test_after_4096_tokens_a_models_cache_takes_3_percent_more_than_the_formula_at_most(
+    folders: dict[str, Path], name: str, codec: str
+) -> None:
+    model, tokens = loaded(folders[name], mx.float16), ids(4097)
+    cache = compress_cache(model, plan(codec, 4, 32))
+    for part in (slice(0, 4096), slice(4096, 4097)):
+        with compressed_attention(model):
+            logits(model, cache, tokens[:, part], 512)
+        nominal = sum(
+            nominal_bytes(of.codec, of.ctx, part.stop, 4, 32) for entry in cache for of in (entry.keys, entry.values)
+        )
+        assert nominal <= sum(entry.nbytes for entry in cache) <= 1.03 * nominal
+        assert cache.shared_bytes < 0.001 * nominal
 
 
 def test_each_sequence_of_a_batch_has_its_own_cache(folders: dict[str, Path]) -> None:

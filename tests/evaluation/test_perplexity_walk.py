@@ -304,6 +304,17 @@ def test_sizes_and_speed_are_reported(tiny: LoadedModel) -> None:
     assert type(result).model_validate_json(result.to_json()) == result
 
 
+def test_a_coded_run_takes_less_memory_at_its_peak_than_one_in_float16(tiny_model_dir: TinyModelDir) -> None:
+    loaded = load(str(tiny_model_dir("llama", layers=6, head_dim=64)), dtype="float32")
+    codecs = ("fp16", "turboquant-mse@4", "turboquant-mse@3", "turboquant-prod@4", "qjl@4", "affine@4")
+    of = [CompressionPlan(parse_codec(codec), sinks=4, recent=32) for codec in codecs]
+    text = Text("words", (Document("words", TEXT.documents[0].text * 3),))
+    window = next(PerplexityRun(loaded, text, of, windows=1, tokens=2048, stride=16).walk())
+    fp16, *coded = (window.readings[Case(index)].peak_bytes for index in range(len(codecs)))
+    assert max(coded) < 0.8 * fp16
+    assert fp16 < window.baseline.peak_bytes
+
+
 def test_the_real_caches_leave_identity_untouched_and_cost_a_codec_something(tiny_model_dir: TinyModelDir) -> None:
     pytest.importorskip("tqcli.cache")
     loaded = load(str(tiny_model_dir("llama", head_dim=32, kv_heads=1)), dtype="float32")

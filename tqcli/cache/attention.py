@@ -13,9 +13,12 @@ import mlx.core as mx
 
 from tqcli.cache.tensor import TensorCache
 from tqcli.cache.visibility import Visibility
+from tqcli.kernels.blocks import on_cpu
 
 BLOCK = 512
 """Tokens that are decoded at a time, and queries that are answered at a time."""
+_ROWS = 128
+"""Queries at a time where what they see depends on their position: the others' tokens are left out."""
 _LOWEST = -3.4e38
 """Below every logit, and finite, so that a row in which nothing is visible yet gives no NaN."""
 
@@ -53,42 +56,68 @@ def attend(
     return output.astype(queries.dtype)
 
 
+_Sums = tuple[mx.array, mx.array, mx.array]
+"""Of the softmax so far, for each row: the largest logit, and over that the sum of weights [..., 1], and of values."""
+
+
 class _Queries:
-    """Queries at some positions of one call; those of one KV head are a group: [vectors, ratio * new, head_dim]."""
+    """Queries [batch, n_q_heads, new, head_dim] at some positions of one call; those of one KV head are a group."""
 
     def __init__(
         self, keys: TensorCache, values: TensorCache, q: mx.array, positions: range, visible: Visibility
     ) -> None:
         self.keys, self.values, self.positions, self.visible = keys, values, positions, visible
-        self.shape = q.shape[:3]
+        self.all, self.shape = q, q.shape[:3]
         batch, heads, new, head_dim = q.shape
         ratio = heads // keys.ctx.n_kv_heads
         self.q = q.reshape(batch * keys.ctx.n_kv_heads, ratio * new, head_dim)
 
     def attend(self, sink_logits: mx.array | None) -> mx.array:
-        batch, heads, new = self.shape
+        """Tokens that all queries see coded first, in one go; then the others, for some queries at a time."""
+        begin, end = self.visible.begin(self.positions[0]), self.visible.end(self.positions[-1])
+        alike = max(of.coded_before(self.positions[0]) for of in (self.keys, self.values))
+        sums = self._start(sink_logits)
+        for tokens in self._blocks(begin, min(alike, end)):
+            sums = self._add(sums, tokens)
+        outputs = []
+        for start in range(0, len(self.positions), _ROWS):
+            part = slice(start, start + _ROWS)
+            some = _Queries(self.keys, self.values, self.all[:, :, part], self.positions[part], self.visible)
+            top, total, output = (self._rows(of, part) for of in sums)
+            own = (top, total, output)
+            for tokens in some._blocks(max(alike, begin), some.visible.end(some.positions[-1])):
+                own = some._add(own, tokens)
+            _, total, output = own
+            outputs.append((output / mx.where(total == 0, 1, total)).reshape(*some.shape, output.shape[-1]))
+        return mx.concatenate(outputs, axis=2) if len(outputs) > 1 else outputs[0]
+
+    def _start(self, sink_logits: mx.array | None) -> _Sums:
         groups, rows, _ = self.q.shape
-        width = self.values.ctx.head_dim
         dtype = self.q.dtype
         top, total = mx.full((groups, rows, 1), _LOWEST, dtype=dtype), mx.zeros((groups, rows, 1), dtype=dtype)
         if sink_logits is not None:
             logits = mx.broadcast_to(sink_logits.astype(dtype)[None, :, None], self.shape)
             top, total = logits.reshape(groups, rows, 1), mx.ones((groups, rows, 1), dtype=dtype)
-        output = mx.zeros((groups, rows, width), dtype=dtype)
-        for tokens in self._blocks():
-            logits = self._logits(tokens, [output, total])
-            above = mx.maximum(top, mx.max(logits, axis=-1, keepdims=True))
-            shrink, weights = _exp(top - above), _exp(logits - above)
-            total = total * shrink + mx.sum(weights, axis=-1, keepdims=True)
-            output = output * shrink + self._weighted(weights, tokens, [output])
-            top = above
-        output = output / mx.where(total == 0, 1, total)
-        return output.reshape(batch, heads, new, width)
+        return top, total, mx.zeros((groups, rows, self.values.ctx.head_dim), dtype=dtype)
 
-    def _blocks(self) -> Iterator[range]:
+    def _add(self, sums: _Sums, tokens: range) -> _Sums:
+        top, total, output = sums
+        logits = self._logits(tokens, [output, total])
+        above = mx.maximum(top, mx.max(logits, axis=-1, keepdims=True))
+        shrink, weights = _exp(top - above), _exp(logits - above)
+        total = total * shrink + mx.sum(weights, axis=-1, keepdims=True)
+        return above, total, output * shrink + self._weighted(weights, tokens, [output])
+
+    def _rows(self, x: mx.array, part: slice) -> mx.array:
+        """Of x [vectors, ratio * new, width] the rows of the queries `part`."""
+        new = len(self.positions)
+        if new <= _ROWS:
+            return x
+        return x.reshape(x.shape[0], -1, new, x.shape[-1])[:, :, part].reshape(x.shape[0], -1, x.shape[-1])
+
+    def _blocks(self, begin: int, end: int) -> Iterator[range]:
         """Ranges of tokens, in each of which keys are of one kind, and values: see `_kind`."""
         first, last = self.positions[0], self.positions[-1]
-        begin, end = self.visible.begin(first), self.visible.end(last)
         cuts = {begin, end}
         for of in (self.keys, self.values):
             cuts |= {of.sinks_held, of.coded_before(first), of.coded_before(last)}
@@ -141,5 +170,5 @@ class _Queries:
 
 
 def _exp(x: mx.array) -> mx.array:
-    """e**x to the precision of x: MLX's own exponential of float64 is no better than that of float32."""
-    return mx.exp(x) if x.dtype != mx.float64 else mx.power(mx.array(math.e, dtype=mx.float64), x)
+    """exp(x). On a CPU MLX's `exp` takes three times as long as its `power`, and is single precision for float64."""
+    return mx.power(mx.array(math.e, dtype=x.dtype), x) if on_cpu() else mx.exp(x)

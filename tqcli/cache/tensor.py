@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from tqcli.cache.buffers import STEP, TokenBuffers, own
-from tqcli.codecs.base import Encoded, State, Unsupported, keep_uncompressed
+from tqcli.codecs.base import Codec, Encoded, State, Unsupported, keep_uncompressed
 from tqcli.codecs.context import LayerContext, RotaryParameters
 from tqcli.codecs.identity import Identity
 from tqcli.codecs.spec import CodecSpec
@@ -202,8 +202,10 @@ class TensorCache:
 
     def scores(self, q: mx.array, start: int, stop: int, after: Sequence[mx.array] = ()) -> mx.array:
         """The codec's estimates of <q, key> for coded keys: q [vectors, queries, head_dim], one group a vector."""
-        ctx = replace(self._at(start, stop), n_q_heads=self.ctx.n_kv_heads)
-        return self.codec.scores(q, self.coded(start, stop, after), ctx)
+        ctx, coded = replace(self._at(start, stop), n_q_heads=self.ctx.n_kv_heads), self.coded(start, stop, after)
+        if self.codec.quicker_decoded(q.shape[1], stop - start, ctx):
+            return Codec.scores(self.codec, q, coded, ctx)
+        return self.codec.scores(q, coded, ctx)
 
     def decoded(self, start: int, stop: int, after: Sequence[mx.array] = ()) -> mx.array:
         """Coded tokens, float32 [vectors, tokens, head_dim]."""

@@ -170,6 +170,13 @@ class Codec(ABC):
         keys = mx.repeat(self.decode(enc, ctx), ctx.gqa_ratio, axis=-3)
         return q.astype(ctx.arithmetic) @ keys.swapaxes(-1, -2)
 
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        """Whether `scores` of so many queries and tokens a KV head take longer than products with what `decode` gives.
+
+        Only where both are the same but for rounding.
+        """
+        return type(self).scores is Codec.scores
+
     def attend(
         self,
         q: mx.array,

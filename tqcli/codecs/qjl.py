@@ -11,7 +11,15 @@ import mlx.core as mx
 from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, register
 from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.codecs.rotation import RotationKind, check_rotation
-from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, estimate, gain, sketch_error
+from tqcli.codecs.sketch import (
+    SignSketch,
+    SketchKind,
+    check_sketch,
+    estimate,
+    gain,
+    quicker_unsketched,
+    sketch_error,
+)
 from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
 
@@ -69,6 +77,9 @@ class QJL(Codec):
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
         matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         return estimate(q, enc.arrays["signs"], enc.arrays["scales"], matrix, ctx.gqa_ratio)
+
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        return quicker_unsketched(queries, tokens, self.rows(ctx.head_dim), ctx.head_dim)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * (4 * words_per_row(self.rows(ctx.head_dim), 1) + SCALE_BITS // 8)

@@ -133,6 +133,11 @@ def estimate(q: mx.array, signs: mx.array, scales: mx.array, matrix: mx.array, g
     return scores.reshape(*lead, heads, queries, signs.shape[-2])
 
 
+def quicker_unsketched(queries: int, tokens: int, rows: int, head_dim: int) -> bool:
+    """Whether <q, S.T sign(S x)> takes fewer products than <S q, sign(S x)>, which is the same."""
+    return tokens * rows * head_dim + queries * tokens * head_dim < queries * rows * (head_dim + tokens)
+
+
 @lru_cache(maxsize=64)
 def sketch_error(sketch: SignSketch) -> float | None:
     """E||x' - x||**2 / ||x||**2 of x' = ||x|| S.T sign(S x) / (E|u_1| sum_i ||s_i||), for x of random direction.

@@ -107,6 +107,9 @@ class ChannelSplit(Wrapper):
             total = total + codec.scores(_take(q, own), part, _narrow(ctx, channels))
         return total
 
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        return all(codec.quicker_decoded(queries, tokens, part) for codec, part in self._narrowed(ctx))
+
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return sum(codec.bytes_nominal(vectors, tokens, part) for codec, part in self._narrowed(ctx))
 

@@ -11,7 +11,15 @@ import mlx.core as mx
 from tqcli.codecs.base import Center, Codec, Encoded, State, check_bits, check_outlier_bits, register
 from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.codecs.rotation import RotationKind, check_rotation
-from tqcli.codecs.sketch import SignSketch, SketchKind, check_sketch, estimate, gain, sketch_error
+from tqcli.codecs.sketch import (
+    SignSketch,
+    SketchKind,
+    check_sketch,
+    estimate,
+    gain,
+    quicker_unsketched,
+    sketch_error,
+)
 from tqcli.codecs.turboquant_mse import TurboQuantMSE
 from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
@@ -82,6 +90,12 @@ class TurboQuantProd(Codec):
         matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
         residual = estimate(q, enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, ctx.gqa_ratio)
         return residual if self._first is None else self._first.scores(q, enc, ctx) + residual
+
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        d = ctx.head_dim
+        if self._first is None:
+            return quicker_unsketched(queries, tokens, self._rows(d), d)
+        return tokens * d < queries * (d + tokens)  # the product with the first stage's keys is in both
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         own = vectors * tokens * (4 * words_per_row(self._rows(ctx.head_dim), 1) + SCALE_BITS // 8)

@@ -170,6 +170,9 @@ class VecInfer(Codec):
             q = q @ self._rotation(enc.shared, ctx).T
         return q @ mx.repeat(self._entries(enc, ctx), ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
 
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        return queries > tokens  # fewer keys to turn back than queries to turn
+
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * 4 * words_per_row(ctx.head_dim // self.sub_dim, self.code_bits)
 

@@ -81,3 +81,6 @@ class Wrapper(Codec):
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
         return self.inner.scores(q, enc, ctx)
+
+    def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
+        return self.inner.quicker_decoded(queries, tokens, ctx)
