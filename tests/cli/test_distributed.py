@@ -24,7 +24,7 @@ OF_ONE_PROCESS = ("tokens_per_second", "peak_bytes")
 
 def perplexity_arguments(windows: int, *more: object) -> list[object]:
     there = workplace()
-    size = ["--windows", windows, "--tokens", 96, "--sinks", 4, "--rechunk", 50]
+    size = ["--windows", windows, "--tokens", 96, "--sinks", 4, "--recent", 0, "--rechunk", 50]
     codecs = ["--codec", "turboquant-mse@4", "--codec", "affine@4"]
     return ["eval", "perplexity", there / "model", "--dataset", there / "book.txt", *size, *codecs, *more]
 

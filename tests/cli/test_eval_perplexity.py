@@ -10,6 +10,11 @@ from running import capture_arguments, done, refusal, workplace
 
 
 def arguments(*more: object) -> list[object]:
+    """All tokens compressed, unless `more` says otherwise."""
+    return defaults("--sinks", 0, "--recent", 0, *more)
+
+
+def defaults(*more: object) -> list[object]:
     there = workplace()
     size = ["--windows", 2, "--tokens", 160, "--out", mkdtemp(prefix="tq-cli-")]
     return ["eval", "perplexity", there / "model", "--dataset", there / "book.txt", *size, *more]
@@ -37,6 +42,12 @@ def test_codecs_are_sorted_by_bytes_and_identity_changes_nothing() -> None:
     ]
     assert rows[-1] == "identity"
     assert "qjl codes keys alone; values take turboquant-mse@2" in table
+
+
+def test_sinks_and_recent_tokens_are_kept_by_default_as_a_cache_does() -> None:
+    settings = done(*defaults("--codec", "affine@4", "--json")).document["settings"]
+    assert (settings["sinks"], settings["recent"]) == (4, 32)
+    assert "4 sinks, 32 recent tokens uncompressed" in done(*defaults("--codec", "affine@4")).out
 
 
 def test_layers_alone_and_the_floor_of_other_steps() -> None:

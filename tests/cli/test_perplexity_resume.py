@@ -27,7 +27,7 @@ TIMES = ("tokens_per_second", "peak_bytes")
 
 def arguments(out: Path, *more: object, model: Path | None = None) -> list[object]:
     there = workplace()
-    size = ["--windows", WINDOWS, "--tokens", 96, "--sinks", 2]
+    size = ["--windows", WINDOWS, "--tokens", 96, "--sinks", 2, "--recent", 0]
     text = ["--dataset", there / "book.txt", "--out", out]
     return ["eval", "perplexity", model or there / "model", *text, *size, *CODECS, *more]
 

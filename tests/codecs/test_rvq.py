@@ -70,7 +70,8 @@ def test_the_codebook_is_optimal(head_dim: int, bits: int) -> None:
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_relative_mse_is_within_three_percent_of_the_optimum(head_dim: int, bits: int) -> None:
     ctx = context(head_dim, "values")
-    errors = [relative_mse(TurboQuantRVQ(bits, seed=s), unit_vectors(head_dim, 4096, s), ctx) for s in SEEDS]
+    codecs = [TurboQuantRVQ(bits, scale="plain", seed=s) for s in SEEDS]
+    errors = [relative_mse(codec, unit_vectors(head_dim, 4096, codec.seed), ctx) for codec in codecs]
     assert 0.97 <= np.mean(errors) / optimal_distortion(head_dim, *STAGES[bits]) <= 1.03
 
 
@@ -82,7 +83,7 @@ def test_the_codebook_tends_to_the_normal_one(stages: tuple[int, int]) -> None:
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_two_stages_lose_little_to_one_of_all_bits(bits: int) -> None:
     """Half of each half normal is what four levels are; with more the stages cost up to 5 %."""
-    one, two = (c(bits).relative_mse_theory(128) for c in (TurboQuantMSE, TurboQuantRVQ))
+    one, two = (c(bits, scale="plain").relative_mse_theory(128) for c in (TurboQuantMSE, TurboQuantRVQ))
     assert one is not None
     assert two is not None
     assert one * (1 - 1e-9) <= two <= 1.05 * one
@@ -105,7 +106,8 @@ def test_the_first_stage_is_turboquant_mse_at_its_bits(head_dim: int, bits: int)
     ctx = context(head_dim, "values")
     x = np.random.default_rng(bits).standard_normal((3, 63, head_dim)).astype(np.float32) * 7
     x[0, 5], x[1, 6], x[2, 7] = 0, x[1, 6] * 1e36, x[2, 7] * 1e-36
-    two, one = TurboQuantRVQ(bits, seed=3), TurboQuantMSE(STAGES[bits][0], seed=3)
+    two = TurboQuantRVQ(bits, scale="plain", seed=3)
+    one = TurboQuantMSE(STAGES[bits][0], scale="plain", seed=3)
     enc, expected = two.encode(mx.array(x), ctx), one.encode(mx.array(x), ctx)
     assert mx.array_equal(enc.arrays["codes1"], expected.arrays["codes"]).item()
     assert ("scales" in enc.arrays) == ("scales" in expected.arrays)
@@ -170,7 +172,7 @@ def test_unbiased_scale_removes_the_shrinkage_from_either_reading(bits: int, sta
             x = unit_vectors(128, 2048, seed)
             codec = TurboQuantRVQ(bits, scale=scale, seed=seed, stages=stages)  # type: ignore[arg-type]
             found.append(float(np.mean(np.sum(x * encode_and_decode(codec, x), axis=1))))
-    theory = TurboQuantRVQ(bits, stages=stages).relative_mse_theory(128)
+    theory = TurboQuantRVQ(bits, scale="plain", stages=stages).relative_mse_theory(128)
     assert theory is not None
     assert np.mean(slopes["plain"]) == pytest.approx(1 - theory, rel=0.01)
     assert np.mean(slopes["unbiased"]) == pytest.approx(1, abs=0.002)
@@ -197,7 +199,7 @@ BASE = "turboquant-rvq@4"
         "turboquant-rvq@3",
         "turboquant-rvq@5",
         "turboquant-mse@4",
-        f"{BASE},scale=unbiased",
+        f"{BASE},scale=plain",
         f"{BASE},rotation=hadamard2",
         f"{BASE},rotation=hadamard3",
         f"{BASE},rotation=qr",
@@ -225,7 +227,7 @@ def test_an_option_changes_what_is_decoded(other: str) -> None:
         (f"{BASE},stages=0", "stages must be 1 or 2, not 0"),
         ("turboquant-rvq@9", "1 to 8 bits, not 9"),
         ("turboquant-rvq@2.5", "1 to 8 bits, not 2.5"),
-        (f"{BASE},scale=best", "plain, unbiased, not 'best'"),
+        (f"{BASE},scale=best", "auto, plain, unbiased, not 'best'"),
         (f"{BASE},seed=-1", "0 or more, not -1"),
     ],
 )

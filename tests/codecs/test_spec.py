@@ -45,7 +45,7 @@ def test_keys_and_values_apart() -> None:
         ("turboquant-mse@four", "'four'"),
         ("turboquant-mse@4/3/2", "more than two"),
         ("turboquant-mse@4,rotation=haar", "hadamard, hadamard2, hadamard3, qr, none, not 'haar'"),
-        ("turboquant-mse@4,scale=best", "plain, unbiased, not 'best'"),
+        ("turboquant-mse@4,scale=best", "auto, plain, unbiased, not 'best'"),
         ("turboquant-mse@4,center=median", "none, mean, rope, not 'median'"),
         ("turboquant-mse@4,seed", "write key=value"),
         ("turboquant-mse@4,seed=-1", "0 or more, not -1"),

@@ -139,10 +139,10 @@ def test_memory_counts_sinks_and_recent_tokens_at_the_models_dtype(tmp_path: Pat
 
 def test_the_first_stage_is_decoded_alone(tmp_path: Path) -> None:
     capture = open_capture(write_capture(tmp_path / "c"))
-    compress(capture, CompressionPlan(parse_codec("turboquant-rvq@4 | turboquant-mse@4")), tmp_path / "rvq")
+    compress(capture, CompressionPlan(parse_codec("turboquant-rvq@4,scale=plain | turboquant-mse@4")), tmp_path / "rvq")
     compress(capture, CompressionPlan(parse_codec("turboquant-mse@2 | turboquant-mse@4")), tmp_path / "mse")
     manifest = decompress(tmp_path / "rvq", tmp_path / "coarse", stages=1)
-    assert manifest.decoded_from == "turboquant-rvq@4 | turboquant-mse@4 (stages=1)"
+    assert manifest.decoded_from == "turboquant-rvq@4,scale=plain | turboquant-mse@4 (stages=1)"
     decompress(tmp_path / "mse", tmp_path / "expected")
     coarse, expected = (next(open_capture(tmp_path / name).windows()) for name in ("coarse", "expected"))
     for tensor in ("keys", "values"):

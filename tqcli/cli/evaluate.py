@@ -104,8 +104,8 @@ def perplexity(
     bits: BitsOption = None,
     option: OptionOption = None,
     layer_bits: LayerBitsOption = "",
-    sinks: SinksOption = 0,
-    recent: RecentOption = 0,
+    sinks: SinksOption = 4,
+    recent: RecentOption = 32,
     calibration: CalibrationOption = None,
     windows: Annotated[int, typer.Option("--windows", help="Windows of text.")] = 8,
     tokens: Annotated[int, typer.Option("--tokens", help="Tokens a window.")] = 1024,
@@ -138,7 +138,7 @@ def perplexity(
 ) -> None:
     """Runs a model with compressed caches and tells what that does to its predictions: perplexity and KL divergence.
 
-    Example: tq eval perplexity smollm2-135m --codec turboquant-mse@4 --codec affine@4 --sinks 4 --windows 4
+    Example: tq eval perplexity smollm2-135m --codec turboquant-mse@4 --codec affine@4 --windows 4
     """
     from tqcli.compression.calibration import check_apart
     from tqcli.datasets import load_text

@@ -14,7 +14,7 @@ from tqcli.codecs.wrapper import Wrapper
 
 
 def describe(codec: Codec) -> str:
-    """For example "turboquant-mse@4,scale=plain,rotation=hadamard,seed=0,center=rope"."""
+    """For example "turboquant-mse@4,scale=auto,rotation=hadamard,seed=0,center=rope"."""
     wrapped: dict[str, object] = {"center": "none"}
     while isinstance(codec, Wrapper):
         if isinstance(codec, Centred):
