@@ -25,7 +25,10 @@ from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrot
 
 Scale = Literal["auto", "plain", "unbiased"]
 UNBIASED_FROM = 4
-"""Bits from which on `auto` is `unbiased`: below, its greater error costs more than its lack of shrinkage gains."""
+"""Bits from which on `auto` is `unbiased`: below, its greater error costs more than its lack of shrinkage gains.
+
+Encoded folders name `auto`, so that this can't change without a new name.
+"""
 SCALE_ROUNDING = (2**-7) ** 2 / 12 * 0.75 / (2 * math.log(2))
 """Mean squared relative rounding error of a bfloat16, its logarithm uniform: 2.8e-6, which shows from 7 bits on."""
 
