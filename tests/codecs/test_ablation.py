@@ -14,8 +14,8 @@ ROTATIONS = ["rotation=hadamard2", "rotation=hadamard3", "rotation=qr", "rotatio
 CENTERS = ["center=none", "center=mean"]
 SKETCHES = ["sketch=gaussian", "m=40", "m=100"]
 CHANGES = {
-    "turboquant-mse@3": ["@4", "@3.5", "scale=plain", *ROTATIONS, "seed=1", "outliers=16", *CENTERS],
-    "turboquant-rvq@3": ["@4", "scale=plain", *ROTATIONS, "seed=1", "stages=1", *CENTERS],
+    "turboquant-mse@3": ["@4", "@3.5", "scale=unbiased", *ROTATIONS, "seed=1", "outliers=16", *CENTERS],
+    "turboquant-rvq@3": ["@4", "scale=unbiased", *ROTATIONS, "seed=1", "stages=1", *CENTERS],
     "turboquant-prod@3": ["@4", "@3.5", *SKETCHES, *ROTATIONS, "seed=1", "outliers=16", *CENTERS],
     "qjl@2": ["@1", "@1.5", *SKETCHES, *ROTATIONS, "seed=1", "outliers=8", *CENTERS],
     "vecinfer@2": [

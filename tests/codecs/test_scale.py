@@ -1,4 +1,4 @@
-"""The scale that turboquant-mse and turboquant-rvq take by default: `plain` at few bits, `unbiased` from 3 on."""
+"""The scale that turboquant-mse and turboquant-rvq take by default: `plain` at few bits, `unbiased` from 4 on."""
 
 import mlx.core as mx
 import numpy as np
@@ -18,7 +18,7 @@ def coded(text: str, head_dim: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("head_dim", [64, 80])
 @pytest.mark.parametrize("name", ["turboquant-mse", "turboquant-rvq"])
-@pytest.mark.parametrize(("bits", "scale", "other"), [(2, "plain", "unbiased"), (3, "unbiased", "plain")])
+@pytest.mark.parametrize(("bits", "scale", "other"), [(2, "plain", "unbiased"), (3, "plain", "unbiased"), (4, "unbiased", "plain")])
 def test_the_default_goes_by_the_bits(name: str, bits: int, scale: str, other: str, head_dim: int) -> None:
     default = coded(f"{name}@{bits}", head_dim)
     assert default == coded(f"{name}@{bits},scale={scale}", head_dim)
@@ -26,15 +26,19 @@ def test_the_default_goes_by_the_bits(name: str, bits: int, scale: str, other: s
 
 
 @pytest.mark.parametrize("name", ["turboquant-mse", "turboquant-rvq"])
-@pytest.mark.parametrize(("bits", "scale"), [(1, "plain"), (4, "unbiased"), (6, "unbiased"), (8, "unbiased")])
+@pytest.mark.parametrize(("bits", "scale"), [(1, "plain"), (5, "unbiased"), (8, "unbiased")])
 def test_the_default_at_other_bits(name: str, bits: int, scale: str) -> None:
     assert coded(f"{name}@{bits}", 64) == coded(f"{name}@{bits},scale={scale}", 64)
 
 
-@pytest.mark.parametrize("text", ["turboquant-mse@2.5", "turboquant-mse@2,outliers=8"])
+@pytest.mark.parametrize("text", ["turboquant-mse@3.5", "turboquant-mse@3,outliers=8"])
 def test_each_group_of_a_channel_split_goes_by_its_own_bits(text: str) -> None:
-    """Ordinary channels at 2 bits, outliers at 3."""
+    """Ordinary channels at 3 bits, outliers at 4."""
     default, plain, unbiased = (coded(f"{text}{scale}", 80) for scale in ("", ",scale=plain", ",scale=unbiased"))
     for name, array in default.items():
         assert array == (unbiased if name.startswith("outlier.") else plain)[name], name
     assert default not in (plain, unbiased)
+
+
+def test_both_groups_of_two_and_a_half_bits_are_plain() -> None:
+    assert coded("turboquant-mse@2.5", 80) == coded("turboquant-mse@2.5,scale=plain", 80)
