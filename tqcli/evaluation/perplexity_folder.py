@@ -227,6 +227,7 @@ def _shards_hash(capture: CaptureManifest) -> str:
 
 def _manifest(run: PerplexityRun, calibration: Capture | None) -> PerplexityManifest:
     learned_from = None if calibration is None else calibration.manifest
+    named = run.plans[: len(run.plans) - len(run.floors)]  # `rechunk` says whether there are floors
     return PerplexityManifest(
         tq_version=__version__,
         mlx_version=version("mlx"),
@@ -234,8 +235,8 @@ def _manifest(run: PerplexityRun, calibration: Capture | None) -> PerplexityMani
         backend=device_name(),
         model=model_record(run.loaded),
         dataset=dataset_record(run.text, run.drawn, run.seed),
-        codecs=[str(plan.codec) for plan in run.plans],
-        layer_bits=[dict(plan.layer_bits) for plan in run.plans],
+        codecs=[str(plan.codec) for plan in named],
+        layer_bits=[dict(plan.layer_bits) for plan in named],
         sinks=run.plans[0].sinks,
         recent=run.plans[0].recent,
         calibration=None if learned_from is None else learned_from.dataset,
