@@ -18,7 +18,9 @@ def coded(text: str, head_dim: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("head_dim", [64, 80])
 @pytest.mark.parametrize("name", ["turboquant-mse", "turboquant-rvq"])
-@pytest.mark.parametrize(("bits", "scale", "other"), [(2, "plain", "unbiased"), (3, "plain", "unbiased"), (4, "unbiased", "plain")])
+@pytest.mark.parametrize(
+    ("bits", "scale", "other"), [(2, "plain", "unbiased"), (3, "plain", "unbiased"), (4, "unbiased", "plain")]
+)
 def test_the_default_goes_by_the_bits(name: str, bits: int, scale: str, other: str, head_dim: int) -> None:
     default = coded(f"{name}@{bits}", head_dim)
     assert default == coded(f"{name}@{bits},scale={scale}", head_dim)
