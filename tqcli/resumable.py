@@ -11,7 +11,7 @@ from typing import Any
 from tqcli.errors import InputError
 from tqcli.storage import MANIFEST, read_json
 
-_SCRATCH = r"\.partial-manifest\.json|\.tq-write-test"
+_SCRATCH = r"\.partial-(\d+-)?manifest\.json|\.tq-write-test"
 
 
 def window_file(window: int, suffix: str = "safetensors") -> str:
@@ -89,7 +89,7 @@ class FolderKind:
         return False
 
     def _is_own(self, path: Path, with_windows: bool = True) -> bool:
-        named = rf"(\.partial-)?(manifest\.json|{self.own})|{_SCRATCH}" if with_windows else _SCRATCH
+        named = rf"(\.partial-(\d+-)?)?(manifest\.json|{self.own})|{_SCRATCH}" if with_windows else _SCRATCH
         return re.fullmatch(named, path.name) is not None and path.is_file()
 
     def _holds_anything(self, out: Path) -> bool:

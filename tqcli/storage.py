@@ -52,7 +52,7 @@ def make_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / WRITE_TEST
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     except OSError as e:
         raise InputError(f"can't write to the folder {path}: {e.strerror}; choose another with --out") from e
     return path
@@ -96,7 +96,7 @@ def write_shard(folder: Path, name: str, arrays: Mapping[str, mx.array], metadat
 
     A killed or failed write leaves no file of that name. Raises `InputError` if the disk refuses.
     """
-    target, temporary = folder / name, folder / f".partial-{name}"
+    target, temporary = folder / name, folder / _partial(name)
     try:
         mx.save_safetensors(str(temporary), dict(arrays), dict(metadata))
         _sync(temporary)
@@ -108,9 +108,14 @@ def write_shard(folder: Path, name: str, arrays: Mapping[str, mx.array], metadat
     return record
 
 
+def _partial(name: str) -> str:
+    """Temporary name of a file; another process that writes the same one has another."""
+    return f".partial-{os.getpid()}-{name}"
+
+
 def write_json(path: Path, document: Any, indent: int | None = 1) -> None:
     """Writes a JSON document under a temporary name, syncs and renames it. Raises `InputError` if refused."""
-    temporary = path.with_name(f".partial-{path.name}")
+    temporary = path.with_name(_partial(path.name))
     try:
         temporary.write_text(json.dumps(document, indent=indent) + "\n", encoding="utf-8")
         _sync(temporary)

@@ -91,3 +91,9 @@ def test_codebooks_from_a_calibration_capture_of_other_text(tmp_path: Path) -> N
 def test_what_can_not_be_run_is_said_in_one_line(more: list[object], says: str) -> None:
     codec = [] if "--codec" in more else ["--codec", "affine@4"]
     assert says in refusal(*arguments(*codec, *more))
+
+
+def test_keys_that_were_never_coded_are_told() -> None:
+    outcome = done(*arguments("--tokens", 60, "--sinks", 0, "--recent", 0, "--codec", "turboquant-mse@2", "--json"))
+    (note,) = outcome.document["codecs"][0]["notes"]
+    assert "0 % of its keys and 100 % of its values coded" in note

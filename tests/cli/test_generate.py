@@ -57,3 +57,12 @@ def test_what_can_not_be_generated_is_said_in_one_line(more: list[object], says:
 )
 def test_where_two_generations_part(one: list[int], other: list[int], expected: int | None) -> None:
     assert first_difference(one, other) == expected
+
+
+def test_a_prompt_that_is_no_text_is_one_line() -> None:
+    line = refusal("generate", workplace() / "model", "--prompt", "a\udcff", "--codec", "affine@4")
+    assert "isn't UTF-8 at character 2" in line
+
+
+def test_a_cache_that_holds_nothing_coded_yet_says_so() -> None:
+    assert "nothing of the" in tq(*arguments("--recent", 500, "--codec", "turboquant-mse@4")).err

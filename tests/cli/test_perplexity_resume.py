@@ -113,8 +113,9 @@ def test_a_stopped_run_ends_with_the_figures_of_an_uninterrupted_one(
     out = tmp_path / "run"
     if stop is KeyboardInterrupt:
         outcome = interrupted(monkeypatch, arguments(out), windows, stop)
-        assert outcome.code == 0 and f"{windows} of 3 windows are finished" in outcome.out
-        said = outcome.err.splitlines()[-1]
+        assert outcome.code == 130 and f"{windows} of 3 windows are finished" in outcome.out
+        said, last = outcome.err.splitlines()[-2:]
+        assert last == "tq: interrupted"
         assert f"{windows} of 3 windows" in said and str(out) in said and "--resume" in said
     else:
         with pytest.raises(stop):
@@ -352,9 +353,9 @@ def test_a_signal_loses_no_finished_window(name: str, tmp_path: Path, long_resul
     there = len(list(out.glob("window-*.json")))
     assert 2 <= there < 40, "stopped too late to test anything"
     if number == signal.SIGINT:
-        assert process.returncode == 0, err
+        assert process.returncode == 130, err
         assert json.loads(printed)["settings"]["windows"] == there
-        assert f"{there} of 40 windows" in err.splitlines()[-1] and "--resume" in err
+        assert f"{there} of 40 windows" in err.splitlines()[-2] and "--resume" in err
         assert "it/s" not in err and "case/s" not in err  # no bars in a log
     else:
         assert process.returncode == -number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +20,7 @@ from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.codecs.spec import CodecSpec
 from tqcli.compression.plan import CompressionPlan
 from tqcli.errors import InputError
+from tqcli.manifests import Dtype
 
 _PROBE_TOKENS = 16
 _PROBE_IDS = 64
@@ -82,6 +83,8 @@ def compress_cache(
     """
     from mlx_lm.models.cache import make_prompt_cache
 
+    if cache_dtype not in (None, "float64", *get_args(Dtype)):
+        raise InputError(f"cache_dtype must be one of {', '.join(get_args(Dtype))}, not {cache_dtype!r}")
     entries = list(make_prompt_cache(model))
     probe = _probe(model)
     known = {record.layer: record for record in (probe.records if layers is None else layers)}

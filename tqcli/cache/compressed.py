@@ -114,7 +114,7 @@ class CompressedKVCache:
 
     def trim(self, n: int) -> int:
         """Takes back the last n tokens, or all there are, and returns how many; tokens that were coded stay coded."""
-        n = min(self.offset, n)
+        n = max(0, min(self.offset, n))
         self.keys.trim(n)
         self.values.trim(n)
         return n

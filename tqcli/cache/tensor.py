@@ -54,7 +54,7 @@ class TensorCache:
             raise Unsupported(reason)
         learns = bool(self.codec.learns(ctx))
         if learns and state is None and self.codec.needs_calibration:
-            raise InputError(f"{spec} learns from another text: give the states that were calibrated with one")
+            raise InputError(f"{spec} learns from another text: give a capture of one, --calibration (Python: states)")
         self._calibrated = learns and state is not None
         self._state: dict[str, mx.array] | None = {} if not learns else None if state is None else dict(state)
         self._shared: dict[str, mx.array] | None = None

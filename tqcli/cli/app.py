@@ -67,7 +67,8 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str | None]:
     """The exit code, and the line that is to be shown."""
     try:
         result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed when tq was started
+            sys.stdout.flush()
     except TqError as e:
         if os.environ.get("TQ_DEBUG"):
             raise

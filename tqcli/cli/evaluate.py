@@ -192,7 +192,7 @@ def perplexity(
             raise
         folder.add_missing()
         say(
-            f"interrupted; {len(run.finished)} of {run.windows} windows are finished, reported and kept in "
+            f"{len(run.finished)} of {run.windows} windows are finished, reported and kept in "
             f"{folder.path}; go on with the same command{' and --resume' if out else ''}"
         )
     if group.rank:
@@ -202,9 +202,11 @@ def perplexity(
         folder.save_result(result)
     if json:
         print(result.to_json())
-        return
-    print_perplexity(result)
-    print(folder.path)
+    else:
+        print_perplexity(result)
+        print(folder.path)
+    if len(run.finished) < run.windows:
+        raise typer.Exit(130)
 
 
 @app.command()

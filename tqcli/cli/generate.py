@@ -95,6 +95,8 @@ def _tell(codec: str, coded: Generation, plain: Generation | None, part: int | N
         fp16 = plain.bytes_fp16 * held / (plain.prompt_tokens + len(plain.tokens))
         line += f" for {held} tokens, {fp16 / 1e6:.2f} MB in float16"
     say(line)
+    if not coded.coded_tokens:
+        say(f"nothing of the {held} tokens is coded yet: sinks, recent tokens and those to learn from come first")
     if plain is None:
         return
     say(f"uncompressed: {plain.tokens_per_second:.1f} tokens/s")

@@ -63,7 +63,7 @@ class CompressionPlan:
         """Raises `InputError` if `layer_bits` names a layer that isn't among these."""
         for layer in self.layer_bits:
             if layer not in layers:
-                raise InputError(f"--layer-bits names layer {layer}; the capture holds {_ranges(layers)}")
+                raise InputError(f"--layer-bits names layer {layer}; there are {_ranges(layers)}")
             self.codec_of(layer, "keys")
             self.codec_of(layer, "values")
 

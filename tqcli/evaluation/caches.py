@@ -30,8 +30,8 @@ class CacheSource(Protocol):
     def skipped(self, plan: int) -> list[SkippedTensor]:
         """What it doesn't compress, and why."""
 
-    def coded_tokens(self, cache: Sequence[Any]) -> int:
-        """How many tokens a used cache holds in coded form, over all layers, keys and values counted apart."""
+    def coded_tokens(self, cache: Sequence[Any]) -> tuple[int, int]:
+        """How many tokens' keys, and values, a used cache has coded, over all layers."""
 
 
 class CodedCaches:
@@ -86,9 +86,9 @@ class CodedCaches:
         left = self._first[plan].skipped  # type: ignore[attr-defined]
         return [SkippedTensor(layer=of.layer, tensor=of.tensor, reason=of.reason) for of in left]
 
-    def coded_tokens(self, cache: Sequence[Any]) -> int:
+    def coded_tokens(self, cache: Sequence[Any]) -> tuple[int, int]:
         compressed = cache.compressed.values()  # type: ignore[attr-defined]
-        return sum(of.coded_tokens for entry in compressed for of in (entry.keys, entry.values))
+        return sum(of.keys.coded_tokens for of in compressed), sum(of.values.coded_tokens for of in compressed)
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,29 @@ class CacheSize:
 
     @classmethod
     def of(cls, cache: Sequence[Any]) -> CacheSize:
-        """Of mlx-lm's own entries and compressed ones; 16-bit bytes are counted of mlx-lm's own alone."""
+        """Of mlx-lm's own entries and compressed ones; 16-bit bytes are counted of mlx-lm's own alone.
+
+        Of a sliding window's cache they are those of the window: after a prefill step it holds some tokens more.
+        """
         from tqcli.capture.attention import leaves
 
         entries = [leaf for entry in cache for leaf in leaves(entry) if leaf is not None and not is_empty(leaf)]
-        held = [leaf.keys_and_values() for leaf in entries if hasattr(leaf, "keys_and_values")]
-        fp16 = sum(2 * array.size for pair in held for array in pair if isinstance(array, mx.array))
+        fp16 = sum(_fp16_bytes(leaf) for leaf in entries if hasattr(leaf, "keys_and_values"))
         return cls(sum(leaf.nbytes for leaf in entries) + getattr(cache, "shared_bytes", 0), fp16)
+
+
+def _fp16_bytes(leaf: Any) -> int:
+    """Of the keys and values of one of mlx-lm's caches, [batch, heads, tokens, channels] each."""
+    window = getattr(leaf, "max_size", None)
+    arrays = [array for array in leaf.keys_and_values() if isinstance(array, mx.array)]
+    held = [(array.size // max(1, array.shape[2]), array.shape[2]) for array in arrays]
+    return sum(2 * size * (tokens if window is None else min(tokens, window)) for size, tokens in held)
+
+
+def most_coded(cache: Sequence[Any]) -> int:
+    """Tokens that a used compressed cache holds in coded form, of the layer and tensor that holds most."""
+    compressed = cache.compressed.values()  # type: ignore[attr-defined]
+    return max(int(of.coded_tokens) for entry in compressed for of in (entry.keys, entry.values))
 
 
 def is_empty(entry: Any) -> bool:

@@ -12,7 +12,7 @@ import mlx.core as mx
 from tqcli.compression.calibration import States
 from tqcli.compression.plan import CompressionPlan
 from tqcli.errors import InputError
-from tqcli.evaluation.caches import CacheSize
+from tqcli.evaluation.caches import CacheSize, most_coded
 from tqcli.models import LoadedModel
 
 
@@ -32,6 +32,8 @@ class Generation:
     """What the keys and values of as many tokens take in 16 bits; 0 for a compressed cache."""
     ended: bool
     """Whether the model itself came to an end."""
+    coded_tokens: int
+    """Tokens that the cache holds coded, of the layer and tensor that holds most; 0 for the model's own cache."""
 
 
 def generate(
@@ -55,7 +57,10 @@ def generate(
 
     if max_tokens < 1:
         raise InputError(f"--max-tokens must be 1 or more, not {max_tokens}")
-    ids = loaded.tokenizer.encode(prompt)
+    try:
+        ids = loaded.tokenizer.encode(prompt.encode("utf-8").decode("utf-8"))
+    except UnicodeEncodeError as e:
+        raise InputError(f"the prompt isn't UTF-8 at character {e.start + 1}; give --prompt text in UTF-8") from e
     if not ids:
         raise InputError("the prompt is empty; give --prompt some text")
     model: Any = loaded.model
@@ -66,12 +71,25 @@ def generate(
     with nullcontext() if plan is None else compressed_attention(model):
         for part in stream_generate(model, loaded.tokenizer, mx.array(ids), max_tokens=max_tokens, prompt_cache=cache):
             tokens.append(int(part.token))
+            _check(loaded.source.name, ids, part.logprobs, int(part.token))
             text = part.text if any(pieces) else _space(loaded.tokenizer, ids, tokens, part.text)
             on_text(text)
             pieces.append(text)
             rate, reason = part.generation_tps, part.finish_reason
     size = CacheSize.of(cache)
-    return Generation(tokens, "".join(pieces), len(ids), rate, size.resident, size.fp16, reason == "stop")
+    coded = 0 if plan is None else most_coded(cache)
+    return Generation(tokens, "".join(pieces), len(ids), rate, size.resident, size.fp16, reason == "stop", coded)
+
+
+def _check(name: str, ids: list[int], log_p: mx.array, token: int) -> None:
+    """Raises `InputError` for a prompt that another model's tokenizer made, and for logits that are no distribution."""
+    if max(ids) >= log_p.size:
+        raise InputError(
+            f"{name} has {log_p.size} tokens, and its tokenizer makes of the prompt number {max(ids)}; use the "
+            "tokenizer that belongs to it"
+        )
+    if not mx.isfinite(log_p[token]).item():
+        raise InputError(f"{name}'s logits are not finite; use another --dtype, or a model that is whole")
 
 
 def _space(tokenizer: Any, ids: list[int], tokens: list[int], text: str) -> str:

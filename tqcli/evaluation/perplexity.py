@@ -72,8 +72,10 @@ class Reading:
     """The most memory that MLX used meanwhile, less what it used before: activations and the cache."""
     cache: CacheSize
     """Of the cache at the end."""
-    coded_tokens: int = 0
-    """See `CacheSource.coded_tokens`."""
+    coded_keys: int = 0
+    """Tokens whose keys were coded, over all layers."""
+    coded_values: int = 0
+    """Tokens whose values were coded, over all layers."""
 
 
 @dataclass(frozen=True)
@@ -210,20 +212,25 @@ class PerplexityRun:
                 named = "the cache" if plan is None else self.plans[plan].codec
                 out = "--rechunk" if plan is not None and self.plans[plan] in self.floors else "it"
                 raise InputError(f"{named} can't hold what the model caches: {e}; leave {out} out") from e
-        coded = 0 if plan is None else self.caches.coded_tokens(cache)
-        if plan is not None and not coded:
+        coded = (0, 0) if plan is None else self.caches.coded_tokens(cache)
+        if plan is not None and not any(coded):
             raise InputError(self._nothing_coded(self.plans[plan]))
-        return hidden, Reading(seconds, peak, CacheSize.of(cache), coded)
+        return hidden, Reading(seconds, peak, CacheSize.of(cache), *coded)
 
     def _nothing_coded(self, plan: CompressionPlan) -> str:
         return (
             f"{plan.codec} compressed nothing: windows of {self.drawn.ids.shape[1]} tokens leave none to code beside "
             f"{plan.sinks} sinks, {plan.recent} recent ones and the up to {WARM_UP_TOKENS} that a codec learns from; "
-            "use longer windows, --calibration, or center=none"
+            "use longer windows, fewer of these, --calibration, or center=none"
         )
 
     def _score(self, exact: mx.array, coded: Sequence[mx.array], targets: NDArray[np.int32]) -> list[TokenScores]:
         vocabulary = self.head.logits(exact[:1]).shape[-1]
+        if targets.max() >= vocabulary:
+            raise InputError(
+                f"{self.loaded.source.name} has {vocabulary} tokens, and its tokenizer makes of the text number "
+                f"{targets.max()}; use the tokenizer that belongs to it"
+            )
         step = max(1, _LOGIT_BYTES // (4 * vocabulary * (1 + len(coded))))
         parts = []
         for start in range(0, len(targets), step):

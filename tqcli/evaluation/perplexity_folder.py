@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from tqcli.capture.manifest import CaptureManifest, DatasetRecord, ModelRecord
 from tqcli.capture.run import dataset_record, model_record
 from tqcli.capture.store import Capture
+from tqcli.distributed import is_first
 from tqcli.environment import device_name
 from tqcli.errors import InputError
 from tqcli.evaluation.perplexity import Case, PerplexityRun, Reading, WindowScores
@@ -145,7 +146,10 @@ class PerplexityFolder:
                     f"{out} was measured with another {difference}; repeat the first run's options, use --overwrite, "
                     "or choose another folder with --out"
                 )
+            if found == fresh:
+                return  # also where the folder can't be written to: its figures can be told
         make_folder(out)
+        (out / RESULT).unlink(missing_ok=True)  # of fewer windows
         write_json(out / MANIFEST, fresh.model_dump(mode="json"))
 
     def _with_windows(self, windows: int) -> PerplexityManifest:
@@ -161,7 +165,8 @@ class PerplexityFolder:
                 try:
                     found[window] = self._read(window)
                 except InputError as e:
-                    print(f"tq: {str(e).partition(';')[0]}; measuring window {window} again", file=sys.stderr)
+                    if is_first():
+                        print(f"tq: {str(e).partition(';')[0]}; measuring window {window} again", file=sys.stderr)
         self._kept |= set(found)
         return found
 
@@ -191,7 +196,9 @@ class PerplexityFolder:
 
     def save_result(self, result: Result) -> None:
         """Writes what the run came to."""
-        write_json(self.path / RESULT, json.loads(result.to_json()))
+        document = json.loads(result.to_json())
+        if not (self.path / RESULT).is_file() or read_json(self.path / RESULT) != document:
+            write_json(self.path / RESULT, document)
 
     def _read(self, window: int) -> WindowScores:
         path, run = self.path / window_file(window), self.run
@@ -206,7 +213,11 @@ class PerplexityFolder:
         if made_with != (window, self.manifest.settings_sha256, _token_hash(run.drawn.ids[window])):
             raise InputError(f"{path} is of another run")
         cases = [case for case, _ in record.readings]
-        if set(cases) != set(run.cases) or scores.shape != (len(run.cases), len(_SCORES), run.scored):
+        if (
+            len(cases) != len(run.cases)
+            or set(cases) != set(run.cases)
+            or scores.shape != (len(run.cases), len(_SCORES), run.scored)
+        ):
             raise InputError(f"{path} doesn't hold what is measured")
         return WindowScores(
             window,

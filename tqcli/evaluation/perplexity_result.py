@@ -20,6 +20,8 @@ from tqcli.report.schema import CodecResult, Environment, LayerResult, Metric, M
 
 _BETTER: dict[str, bool | None] = {"same_top1": True, "ppl_base": None}
 """Whether more is better; of the measures that aren't named, less is."""
+_MOSTLY = 0.75
+"""Share of coded tokens below which the effective bits are those of what isn't coded; told then."""
 
 
 def evaluate_perplexity(loaded: LoadedModel, text: Text, plans: Sequence[CompressionPlan], **settings: Any) -> Result:
@@ -91,6 +93,14 @@ def _codec(run: PerplexityRun, windows: Sequence[WindowScores], text_bytes: Sequ
         notes.append(f"{plan.codec.keys.name} codes keys alone; values take {plan.codec.values}")
     if broken := sum(window.scores[case].broken for window in windows):
         notes.append(f"the predictions of {broken} tokens are not finite; their divergence counts as infinite")
+    tokens = len(windows) * len(run.caches.layers(index)) * run.drawn.ids.shape[1]
+    readings = [window.readings[case] for window in windows]
+    keys, values = (sum(of) / tokens for of in zip(*((r.coded_keys, r.coded_values) for r in readings), strict=True))
+    if min(keys, values) < _MOSTLY:
+        notes.append(
+            f"{plan.codec}: at its end a window has {100 * keys:.0f} % of its keys and {100 * values:.0f} % of its "
+            "values coded; longer windows (--tokens) have more"
+        )
     layers = [of.layer for of in run.cases if of.plan == index and of.layer is not None]
     return CodecResult(
         codec=str(plan.codec),
