@@ -358,6 +358,6 @@ def test_a_window_is_read_without_making_logits(tiny: LoadedModel) -> None:
 
 
 def test_bytes_of_a_sliding_window_are_of_the_window_whatever_the_steps(tiny_model_dir: TinyModelDir) -> None:
-    loaded, plan = load(str(tiny_model_dir("gemma3", **MODELS["gemma3"]))), plans("turboquant-mse@4,center=none")
+    loaded, plan = load(str(tiny_model_dir(**MODELS["gemma3"]))), plans("turboquant-mse@4,center=none")
     results = [evaluate_perplexity(loaded, TEXT, plan, windows=1, tokens=130, chunk=chunk) for chunk in (7, 64, 130)]
     assert len({result.codecs[0].total["bytes_fp16"].value for result in results}) == 1
