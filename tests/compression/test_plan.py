@@ -114,7 +114,7 @@ def test_layer_bits_that_can_not_be_read(text: str, says: str) -> None:
 
 def test_layer_bits_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     capture = open_capture(write_capture(tmp_path / "c"))
-    for bits, says in (({7: (4, 4)}, "layer 7; the capture holds layers 0 to 1"), ({0: (9, 9)}, "not 9")):
+    for bits, says in (({7: (4, 4)}, "layer 7; there are layers 0 to 1"), ({0: (9, 9)}, "not 9")):
         with pytest.raises(InputError) as caught:
             compress(capture, CompressionPlan(parse_codec("turboquant-mse@4"), bits), tmp_path / "e")
         assert says in str(caught.value)
