@@ -1,6 +1,7 @@
 # make setup       the environment in .venv
 # make quickstart  the environment, then the main job on a small real model
 # make test        the environment with the developers' tools, then lint, types and tests
+# make test-cuda   the tests that need an NVIDIA GPU
 # make bench       timings; never part of the tests
 #
 # Settings: PYTHON=python3.12 (which Python makes .venv), EXTRA=cpu|cuda|none (which MLX; found out if left out),
@@ -14,7 +15,7 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 STEP := @printf '== %s\n'
 
-.PHONY: help setup quickstart test lint types bench clean
+.PHONY: help setup quickstart test test-cuda lint types bench clean
 
 help:
 	@sed -n -e '/^SHELL/q' -e 's/^# \{0,1\}//p' Makefile
@@ -38,6 +39,10 @@ quickstart: setup
 test: lint types
 	$(STEP) 'Tests'
 	@$(PY) -m pytest $(PYTEST)
+
+test-cuda: .venv/.dev
+	$(STEP) 'Tests on an NVIDIA GPU'
+	@$(PY) -m pytest tests/cuda -rs -s
 
 lint: .venv/.dev
 	$(STEP) 'Lint'

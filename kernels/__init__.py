@@ -6,20 +6,32 @@ MLX operations, on any device: the specification).
 
 from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
 from tqcli.kernels.hadamard_quant import (
+    hadamard_dequantise,
+    hadamard_matrix,
+    hadamard_quantise,
+    has_hadamard,
     rotate_quantise,
     rotate_quantise_planes,
     unrotate_dequantise,
     unrotate_dequantise_planes,
 )
+from tqcli.kernels.prod_scores import Residuals, Rotated, prod_scores
 from tqcli.kernels.qjl import sketch_scores, sketch_signs, unsketch
 from tqcli.kernels.scalar_quant import scalar_dequantise, scalar_quantise
 from tqcli.kernels.scales import SCALE_BITS, has_embedded_scale
-from tqcli.kernels.vector_quant import vector_dequantise, vector_quantise
+from tqcli.kernels.vector_quant import vector_dequantise, vector_quantise, vector_scores
 
 __all__ = [
     "SCALE_BITS",
+    "Residuals",
+    "Rotated",
+    "hadamard_dequantise",
+    "hadamard_matrix",
+    "hadamard_quantise",
     "has_embedded_scale",
+    "has_hadamard",
     "pack_bits",
+    "prod_scores",
     "rotate_quantise",
     "rotate_quantise_planes",
     "scalar_dequantise",
@@ -32,5 +44,6 @@ __all__ = [
     "unsketch",
     "vector_dequantise",
     "vector_quantise",
+    "vector_scores",
     "words_per_row",
 ]

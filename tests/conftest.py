@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import settings
 from tiny_models import write_tiny_model
 
 from tqcli.models import LoadedModel, load
 
-# No deadlines: timings are for benchmarks, and the first call of a shape compiles and fills caches.
-settings.register_profile("tq", deadline=None, max_examples=40)
-settings.load_profile("tq")
+if find_spec("hypothesis"):  # tests/cuda does without
+    from hypothesis import settings
+
+    # No deadlines: timings are for benchmarks, and the first call of a shape compiles and fills caches.
+    settings.register_profile("tq", deadline=None, max_examples=40)
+    settings.load_profile("tq")
 
 
 class TinyModelDir(Protocol):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqcli import blas
+from tqcli.errors import InputError
 from tqcli.paths import cache_folder
 from tqcli.version import __version__
 
@@ -68,7 +69,7 @@ def examine() -> Diagnosis:
     """Gathers all of it, in about half a second. Raises nothing: what is broken is among the warnings."""
     warnings: list[str] = []
     devices: list[str] = []
-    default = None
+    default = backend = None
     try:
         import mlx.core as mx
     except ImportError as e:
@@ -79,6 +80,7 @@ def examine() -> Diagnosis:
         devices = [f"{kind}: {_device_name(kind)}" for kind in ("cpu", "gpu") if mx.is_available(_device(kind))]
         default = "cpu" if mx.default_device() == _device("cpu") else "gpu"
         backends = _backends()
+        backend = _preferred(warnings)
         speed = _gflops()
     now = blas.status()
     folder = cache_folder()
@@ -94,7 +96,7 @@ def examine() -> Diagnosis:
         devices=devices,
         default_device=default,
         backends=backends,
-        backend=next((b.name for b in backends if b.available), None),
+        backend=backend,
         blas=BlasReport(now.name, now.path, now.active, now.reason, speed),
         cache_folder=str(folder),
         cache_writable=writable,
@@ -131,21 +133,26 @@ def _device_name(kind: str) -> str:
     return str(mx.device_info(_device(kind)).get("device_name", "unknown"))
 
 
+def _preferred(warnings: list[str]) -> str | None:
+    """The back-end that is taken unless a call names one; None, and a warning, where TQ_BACKEND names none."""
+    from tqcli.kernels.runtime.backend import preferred
+
+    try:
+        return preferred()[0]
+    except InputError as e:
+        warnings.append(str(e))
+        return None
+
+
 def _backends() -> list[Backend]:
-    """The back-ends in order of preference: the first available one is used."""
+    """The back-ends in order of preference."""
     import mlx.core as mx
 
     found = {"metal": mx.metal.is_available(), "cuda": mx.cuda.is_available()}
     kernels = sorted(path.name for path in _kernel_folder().glob("*/*.metal"))
     backends = []
     for name, there in found.items():
-        if not there:
-            reason = "MLX finds no such device"
-        elif not kernels:
-            reason = "the device is there, but this version of tq has no kernels of its own for it"
-        else:
-            reason = f"{len(kernels)} kernels"
-        backends.append(Backend(name, there and bool(kernels), reason))
+        backends.append(Backend(name, there, f"{len(kernels)} kernels" if there else "MLX finds no such device"))
     backends.append(Backend("mlx", True, f"plain MLX operations, on the {mx.default_device().type.name}"))
     return backends
 

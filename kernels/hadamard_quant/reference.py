@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
+from tqcli.kernels.bit_pack import words_per_row
+from tqcli.kernels.bit_pack.reference import pack_bits, unpack_bits
 from tqcli.kernels.blocks import BLOCK_ELEMENTS, on_cpu
-from tqcli.kernels.scalar_quant import scalar_dequantise, scalar_quantise
+from tqcli.kernels.hadamard_quant.matrix import hadamard_matrix
+from tqcli.kernels.scalar_quant.reference import scalar_dequantise, scalar_quantise
 from tqcli.kernels.scales import (
     has_embedded_scale,
     must_take_care,
@@ -14,6 +16,32 @@ from tqcli.kernels.scales import (
     stored_scale,
     take_out_largest,
 )
+
+
+def hadamard_quantise(
+    x: mx.array,
+    signs: mx.array,
+    codebook: mx.array,
+    thresholds: mx.array,
+    bits: tuple[int, ...],
+    unbiased: bool,
+    offset: mx.array | None,
+) -> tuple[tuple[mx.array, ...], mx.array | None]:
+    """See `launch.hadamard_quantise`."""
+    if offset is not None:
+        x = x - offset.astype(mx.float32).reshape(offset.shape[-x.ndim :])
+    return rotate_quantise(x, hadamard_matrix(signs), codebook, thresholds, bits, unbiased)
+
+
+def hadamard_dequantise(
+    planes: tuple[mx.array, ...],
+    scales: mx.array | None,
+    signs: mx.array,
+    codebook: mx.array,
+    bits: tuple[int, ...],
+) -> mx.array:
+    """See `launch.hadamard_dequantise`."""
+    return unrotate_dequantise(planes, scales, hadamard_matrix(signs), codebook, bits)
 
 
 def rotate_quantise(

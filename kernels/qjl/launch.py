@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import mlx.core as mx
 
 from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.qjl import reference
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+
+_FOLDER = Path(__file__).parent
+ENCODE = Kernel(
+    name="qjl_encode",
+    body=_FOLDER / "qjl_encode.metal",
+    inputs=("x", "sketch", "sizes"),
+    outputs=("signs", "scales"),
+    template=("D", "M"),
+    headers=("scales.h",),
+)
+SCORES = Kernel(
+    name="qjl_scores",
+    body=_FOLDER / "qjl_scores.metal",
+    inputs=("projected", "signs", "scales", "sizes"),
+    outputs=("scores",),
+    template=("M", "QUERIES", "HELD"),
+    headers=("sketch.h",),
+)
+_ENCODE_THREADS, _ENCODE_VECTORS = 128, 32
+_SCORES_THREADS = 512
+_QUERIES_AT_ONCE = 8
+_HELD = 4
+"""Words of signs that the tables of their sums stand for at a time, at most: 2 kB a query."""
+_GRID_SIDE = 65535
+"""Threadgroups along the second and the third side of a grid, at most."""
+_INT32_MAX = 2**31 - 1
 
 
-def sketch_signs(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
+def sketch_signs(x: mx.array, sketch: mx.array, backend: str | None = None) -> tuple[mx.array, mx.array]:
     """sign(S x), packed, and one scale a vector (QJL, arXiv 2406.03482, definition 3.1).
 
     x: float [..., tokens, d]; sketch S: float32 [m, d]. Returns uint32 signs [..., tokens, words], row i of S in bit i
@@ -22,10 +50,16 @@ def sketch_signs(x: mx.array, sketch: mx.array) -> tuple[mx.array, mx.array]:
     if d < 1 or not mx.issubdtype(x.dtype, mx.floating):
         raise ValueError(f"x must be a float array [..., tokens, d], not {x.dtype} of shape {x.shape}")
     _check_sketch(sketch, d)
-    return reference.sketch_signs(x, sketch)
+    taken = chosen(ENCODE.name, x.size, backend, _encode_unsupported(x, sketch))
+    if taken == "mlx":
+        return reference.sketch_signs(x, sketch)
+    signs, scales = run(encode_launch(x.reshape(-1, d), sketch), taken)
+    return signs.reshape(*x.shape[:-1], -1), scales.view(mx.bfloat16).reshape(x.shape[:-1])
 
 
-def sketch_scores(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -> mx.array:
+def sketch_scores(
+    q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.array, gain: float, backend: str | None = None
+) -> mx.array:
     """The estimate scale * gain * <S q, sign(S x)> for every query and token, float32 [..., queries, tokens].
 
     q: float [..., queries, d], with the same leading dimensions as signs and scales, which are those of
@@ -36,17 +70,78 @@ def sketch_scores(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.arr
         raise ValueError(f"q {q.dtype} {q.shape} doesn't fit signs {signs.shape}")
     _check_sketch(sketch, q.shape[-1])
     _check_coded(signs, scales, sketch, gain)
-    return reference.sketch_scores(q, signs, scales, sketch, gain)
+    taken = chosen(SCORES.name, signs.size * 32, backend, _scores_unsupported(q, signs, sketch))
+    if taken == "mlx":
+        return reference.sketch_scores(q, signs, scales, sketch, gain)
+    *lead, tokens, words = signs.shape
+    projected = reference.project(q, sketch, gain).reshape(-1, q.shape[-2], sketch.shape[0])
+    launch = scores_launch(projected, signs.reshape(-1, tokens, words), scales.reshape(-1, tokens))
+    return run(launch, taken)[0].reshape(*lead, q.shape[-2], tokens)
+
+
+def encode_launch(x: mx.array, sketch: mx.array) -> Launch:
+    """Signs of vectors x [n, d]: uint32 [n, words], and their scales' bits, uint16 [n]."""
+    (n, d), m = x.shape, sketch.shape[0]
+    words = words_per_row(m, 1)
+    return Launch(
+        kernel=ENCODE,
+        inputs=(x, sketch, mx.array([n], dtype=mx.int32)),
+        template={"D": d, "M": m},
+        grid=(-(-n // _ENCODE_VECTORS) * _ENCODE_THREADS, words, 1),
+        threadgroup=(_ENCODE_THREADS, 1, 1),
+        output_shapes=((n, words), (n,)),
+        output_dtypes=(mx.uint32, mx.uint16),
+        note=f"{x.dtype} [{n}, {d}], {m} rows",
+    )
+
+
+def scores_launch(projected: mx.array, signs: mx.array, scales: mx.array) -> Launch:
+    """Scores float32 [heads, queries, tokens] of queries that `reference.project` gave, float32 [heads, queries, m].
+
+    signs: uint32 [heads, tokens, words]; scales: float [heads, tokens].
+    """
+    (heads, queries, m), tokens = projected.shape, signs.shape[1]
+    at_once = min(_QUERIES_AT_ONCE, 1 << (queries - 1).bit_length())
+    return Launch(
+        kernel=SCORES,
+        inputs=(projected, signs, scales, mx.array([queries, tokens], dtype=mx.int32)),
+        template={"M": m, "QUERIES": at_once, "HELD": min(_HELD, signs.shape[2])},
+        grid=(-(-tokens // _SCORES_THREADS) * _SCORES_THREADS, -(-queries // at_once), heads),
+        threadgroup=(_SCORES_THREADS, 1, 1),
+        output_shapes=((heads, queries, tokens),),
+        output_dtypes=(mx.float32,),
+        note=f"{heads} heads, {queries} queries, {tokens} tokens, {m} rows, scales {scales.dtype}",
+    )
 
 
 def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -> mx.array:
     """The vector scale * gain * S.T sign(S x), float32 [..., tokens, d].
 
-    Its inner products are those of `sketch_scores`; arguments and errors as there.
+    Its inner products are those of `sketch_scores`; arguments and errors as there. Plain MLX operations on every
+    back-end: a product of matrices, which attention with the estimator never takes.
     """
     _check_sketch(sketch, sketch.shape[-1])
     _check_coded(signs, scales, sketch, gain)
     return reference.unsketch(signs, scales, sketch, gain)
+
+
+def _encode_unsupported(x: mx.array, sketch: mx.array) -> str | None:
+    if x.size == 0:
+        return "there is nothing to do"
+    if mx.float64 in (x.dtype, sketch.dtype):
+        return "float64"
+    return "2**31 vectors or more" if x.size // x.shape[-1] > _INT32_MAX else None
+
+
+def _scores_unsupported(q: mx.array, signs: mx.array, sketch: mx.array) -> str | None:
+    if q.size == 0 or signs.size == 0:
+        return "there is nothing to do"
+    if mx.float64 in (q.dtype, sketch.dtype):
+        return "float64"
+    queries, tokens = q.shape[-2], signs.shape[-2]
+    if max(math.prod(signs.shape[:-2]), -(-queries // _QUERIES_AT_ONCE)) > _GRID_SIDE:
+        return f"more than {_GRID_SIDE} heads or blocks of {_QUERIES_AT_ONCE} queries"
+    return "2**31 tokens or more" if tokens > _INT32_MAX else None
 
 
 def _check_sketch(sketch: mx.array, d: int) -> None:

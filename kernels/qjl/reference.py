@@ -6,7 +6,8 @@ import math
 
 import mlx.core as mx
 
-from tqcli.kernels.bit_pack import pack_bits, unpack_bits, words_per_row
+from tqcli.kernels.bit_pack import words_per_row
+from tqcli.kernels.bit_pack.reference import pack_bits, unpack_bits
 from tqcli.kernels.blocks import BLOCK_ELEMENTS, on_cpu
 from tqcli.kernels.scales import must_take_care, root_mean_square, stored_scale, take_out_largest
 
@@ -34,7 +35,7 @@ def sketch_scores(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.arr
     m, tokens = sketch.shape[0], signs.shape[-2]
     if q.size == 0 or signs.size == 0:
         return mx.zeros((*q.shape[:-1], tokens), dtype=sketch.dtype)
-    projected = (q.astype(sketch.dtype) @ sketch.T) * gain
+    projected = project(q, sketch, gain)
     parts = []
     for part in _blocks(tokens, m * math.prod(signs.shape[:-2])):
         scores = projected @ _plus_minus(signs[..., part, :], m).swapaxes(-1, -2)
@@ -42,6 +43,11 @@ def sketch_scores(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.arr
             mx.eval(scores)
         parts.append(scores)
     return mx.concatenate(parts, axis=-1) * scales.astype(mx.float32)[..., None, :]
+
+
+def project(q: mx.array, sketch: mx.array, gain: float) -> mx.array:
+    """S q * gain: queries [..., d] to [..., m], of the sketch's dtype."""
+    return (q.astype(sketch.dtype) @ sketch.T) * gain
 
 
 def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -> mx.array:

@@ -14,6 +14,8 @@ _BUCKETS_AT_MOST = 1 << 16
 
 def scalar_quantise(y: mx.array, thresholds: mx.array) -> mx.array:
     """Floats to uint8 codes; see `launch.scalar_quantise`."""
+    if y.dtype != mx.float64:
+        y = y.astype(mx.float32)  # a threshold would be rounded to a narrower dtype
     table = _buckets(np.array(thresholds)) if thresholds.size > _COMPARE_AT_MOST else None
     if table is None:
         first, *others = cast(list[float], thresholds.tolist())
@@ -22,7 +24,8 @@ def scalar_quantise(y: mx.array, thresholds: mx.array) -> mx.array:
             codes = codes + (y > threshold).view(mx.uint8)
         return codes
     low, step, below, nearest = table
-    bucket = mx.clip((y - low) / step, 0, below.size - 1).astype(mx.uint32)
+    place = mx.clip((y - low) / step, 0, below.size - 1)
+    bucket = mx.where(mx.isnan(place), 0, place).astype(mx.uint32)
     return below[bucket] + (y > nearest[bucket]).astype(mx.uint8)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from tqcli.kernels.bit_pack.reference import unpack_bits
 from tqcli.kernels.blocks import on_cpu
 
 _BLOCK_SCORES, _BLOCK_SCORES_GPU = 1 << 20, 1 << 24
@@ -37,6 +38,15 @@ def vector_dequantise(codes: mx.array, codebook: mx.array) -> mx.array:
     heads, entries, sub_dim = codebook.shape
     first = (mx.arange(heads, dtype=mx.uint32) * entries)[:, None]
     return codebook.reshape(-1, sub_dim)[codes.astype(mx.uint32) + first]
+
+
+def vector_scores(q: mx.array, words: mx.array, codebook: mx.array, bits: int) -> mx.array:
+    """See `launch.vector_scores`."""
+    head_dim, heads = q.shape[-1], words.shape[-3]
+    codes = unpack_bits(words, bits, head_dim // codebook.shape[-1])
+    entries = vector_dequantise(codes.reshape(*codes.shape[:-2], -1), codebook)
+    keys = entries.reshape(*words.shape[:-1], head_dim).astype(q.dtype)
+    return q @ mx.repeat(keys, q.shape[-3] // heads, axis=-3).swapaxes(-1, -2)
 
 
 def _nearest(x: mx.array, codebook: mx.array) -> mx.array:

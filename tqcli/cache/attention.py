@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import mlx.core as mx
 
+from tqcli.cache.fused import fused
 from tqcli.cache.tensor import TensorCache
 from tqcli.cache.visibility import Visibility
 from tqcli.kernels.blocks import on_cpu
@@ -37,7 +38,8 @@ def attend(
     among these. sink_logits [n_q_heads]: logits that the softmax counts and no value answers to. Returns
     [batch, n_q_heads, new, value_head_dim] in the queries' dtype. Arithmetic is float32; where no query sees anything
     coded with loss it is mlx-lm's own attention, bit for bit. Of float64 queries it is float64, and mlx-lm's attention,
-    whose exponential is no better than float32, answers those of lossless codecs alone.
+    whose exponential is no better than float32, answers those of lossless codecs alone. On a GPU the kernel `attend`
+    reads the codes themselves where it can; see `fused.py`.
     """
     batch, last = queries.shape[0], visible.tokens - 1
     dtype = mx.float64 if queries.dtype == mx.float64 else mx.float32
@@ -47,6 +49,9 @@ def attend(
         k, v = (of.whole(begin).reshape(batch, -1, visible.tokens - begin, of.ctx.head_dim) for of in (keys, values))
         output = mx.fast.scaled_dot_product_attention(queries, k, v, scale=scale, mask=mask, sinks=sink_logits)
         return output.astype(queries.dtype)
+    answer = fused(keys, values, queries, scale, visible, sink_logits)
+    if answer is not None:
+        return answer
     outputs = []
     for start in range(visible.first, visible.tokens, BLOCK):
         stop = min(start + BLOCK, visible.tokens)

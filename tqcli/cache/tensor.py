@@ -16,6 +16,7 @@ from tqcli.codecs.identity import Identity
 from tqcli.codecs.spec import CodecSpec
 from tqcli.codecs.warm_up import WARM_UP_TOKENS
 from tqcli.errors import InputError
+from tqcli.kernels.attend import Raw, Tokens
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,18 @@ class TensorCache:
     def decoded(self, start: int, stop: int, after: Sequence[mx.array] = ()) -> mx.array:
         """Coded tokens, float32 [vectors, tokens, head_dim]."""
         return self.codec.decode(self.coded(start, stop, after), self._at(start, stop))
+
+    def packed(self) -> Tokens | None:
+        """What fused attention reads in this step; None where nothing is coded yet, or the codec has no reader."""
+        if not self._buffers.count:
+            return None
+        # All that is allocated: a part of it would have to be copied.
+        held = Encoded(self._buffers.arrays, self._buffers.count, self._shared or {}, self._state or {})
+        reader = self.codec.attend_reader(held, self.ctx)
+        if reader is None:
+            return None
+        raw = self.step.raw if self._first is None else mx.concatenate([self._first, self.step.raw], axis=1)
+        return Tokens(reader, self.sinks_held + self._dropped, Raw(raw, self.sinks_held, self.step.coded))
 
     def save(self) -> tuple[dict[str, Any], list[mx.array]]:
         """What `load` takes: a description made of JSON's types, and arrays."""

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -59,6 +59,24 @@ LayerBitsOption = Annotated[
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what tq wrote to that folder before.")]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with what an earlier run of the same settings wrote to that folder.")
+]
+
+
+def _name_backend(backend: str | None) -> str | None:
+    """Called for every command line with the option, given or not. Raises `InputError` for one that isn't here."""
+    from tqcli.kernels.runtime import set_backend
+
+    set_backend(backend)
+    return backend
+
+
+BackendOption = Annotated[
+    Literal["auto", "metal", "cuda", "mlx"] | None,
+    typer.Option(
+        "--backend",
+        callback=_name_backend,
+        help="What codes and decodes: the GPU's kernels or plain MLX operations. Default: TQ_BACKEND, else auto.",
+    ),
 ]
 
 

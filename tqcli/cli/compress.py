@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tqcli.cli.arguments import (
+    BackendOption,
     BitsOption,
     CalibrationOption,
     CaptureArgument,
@@ -47,6 +48,7 @@ def compress(
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the codec's randomness. Default: 0.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write. Default: encoded/CAPTURE-CODEC.")] = None,
     overwrite: OverwriteOption = False,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compresses a capture to a folder of packed codes and tells, layer by layer, what that costs and saves.
@@ -101,6 +103,7 @@ def decompress(
         int | None, typer.Option("--stages", help="Stages of turboquant-rvq to decode: 1 or 2. Default: as compressed.")
     ] = None,
     overwrite: OverwriteOption = False,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Decodes an encoded folder to a capture folder, without queries.

@@ -9,6 +9,7 @@ import typer
 
 from tqcli.cli.arguments import (
     AlgoOption,
+    BackendOption,
     BitsOption,
     CalibrationOption,
     CaptureArgument,
@@ -56,6 +57,7 @@ def distortion(
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
     calibration: CalibrationOption = None,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compares decoded keys and values with the originals, layer by layer, beside each codec's theoretical error.
@@ -81,6 +83,7 @@ def attention(
     recent: RecentOption = 0,
     calibration: CalibrationOption = None,
     top_k: Annotated[int, typer.Option("--top-k", help="Keys of most weight that topk_overlap looks at.")] = 10,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compares what attention makes of coded keys and values with the uncompressed ones, for the captured queries.
@@ -134,6 +137,7 @@ def perplexity(
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Runs a model with compressed caches and tells what that does to its predictions: perplexity and KL divergence.
@@ -219,6 +223,7 @@ def memory(
     sinks: SinksOption = 0,
     recent: RecentOption = 0,
     calibration: CalibrationOption = None,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Counts the bytes of a compressed cache: in live buffers, by formula, and projected to longer contexts.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tqcli.cli.arguments import (
+    BackendOption,
     BitsOption,
     CalibrationOption,
     DtypeOption,
@@ -43,6 +44,7 @@ def generate(
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Tokens to generate at most.")] = 100,
     compare: Annotated[bool, typer.Option("--compare", help="Generate uncompressed too; tell where they part")] = False,
     dtype: DtypeOption = None,
+    backend: BackendOption = None,
     json: JsonOption = False,
 ) -> None:
     """Streams the likeliest continuation of a prompt from a model whose cache is compressed.

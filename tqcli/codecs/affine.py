@@ -10,6 +10,7 @@ import mlx.core as mx
 from tqcli.codecs.base import Codec, Encoded, State, Unsupported, check_bits, register, to_cache_dtype
 from tqcli.codecs.context import LayerContext
 from tqcli.errors import InputError
+from tqcli.kernels.attend import Groups, Reader
 
 _GROUPS = (32, 64, 128)
 
@@ -62,6 +63,10 @@ class Affine(Codec):
             return mx.zeros((*codes.shape[:-1], ctx.head_dim))
         y = mx.dequantize(codes, scales, biases, group_size=self.group, bits=int(self.bits))
         return y.astype(ctx.arithmetic)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        codes, scales, biases = (enc.arrays[name] for name in ("codes", "scales", "biases"))
+        return Reader(Groups(ctx.head_dim, int(self.bits), self.group, codes, scales, biases))
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         size: int = min(getattr(mx, ctx.cache_dtype).size, mx.float32.size)

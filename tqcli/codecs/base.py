@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from tqcli.codecs.context import LayerContext, Tensor
 from tqcli.errors import InputError, TqError
+from tqcli.kernels.attend import Reader
 
 Center = Literal["none", "mean", "rope"]
 State = Mapping[str, mx.array]
@@ -176,6 +177,10 @@ class Codec(ABC):
         Only where both are the same but for rounding.
         """
         return type(self).scores is Codec.scores
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        """How fused attention reads these codes without decoding them; None where it can't, and decodes them."""
+        return None
 
     def attend(
         self,

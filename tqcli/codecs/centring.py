@@ -9,7 +9,7 @@ pre-rotary keys; SageAttention (arXiv 2410.02367) removes the plain mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import mlx.core as mx
@@ -21,6 +21,7 @@ from tqcli.codecs.context import LayerContext
 from tqcli.codecs.rotary import turn
 from tqcli.codecs.wrapper import Wrapper
 from tqcli.errors import InputError
+from tqcli.kernels.attend import Offset, Reader
 
 _MEAN = "mean"
 
@@ -109,6 +110,15 @@ class Centred(Wrapper):
         if offset is None:
             return scores
         return scores + q.astype(ctx.arithmetic) @ mx.repeat(offset, ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        reader = self.inner.attend_reader(enc, ctx)
+        if reader is None or self.centring(ctx) == "none":
+            return reader
+        offset = Offset(enc.state[_MEAN])
+        if self.centring(ctx) == "rope" and ctx.rotary is not None:
+            offset = Offset(enc.state[_MEAN], ctx.rotary.frequencies, ctx.rotary.interleaved)
+        return replace(reader, offset=offset)
 
     def _mean(self, x: mx.array, ctx: LayerContext) -> mx.array:
         x = x.astype(mx.float32)

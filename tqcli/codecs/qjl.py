@@ -22,6 +22,7 @@ from tqcli.codecs.sketch import (
 )
 from tqcli.errors import InputError
 from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
+from tqcli.kernels.attend import Reader
 
 
 @register
@@ -80,6 +81,9 @@ class QJL(Codec):
 
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return quicker_unsketched(queries, tokens, self.rows(ctx.head_dim), ctx.head_dim)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        return self._sketch(ctx.head_dim).reader(enc.arrays["signs"], enc.arrays["scales"], enc.shared)
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * (4 * words_per_row(self.rows(ctx.head_dim), 1) + SCALE_BITS // 8)

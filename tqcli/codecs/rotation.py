@@ -7,14 +7,21 @@ other signs; `qr`: a Haar-random matrix. Where no Hadamard matrix of the size is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import mlx.core as mx
 import numpy as np
 
 from tqcli.errors import InputError
+from tqcli.kernels import (
+    hadamard_dequantise,
+    hadamard_matrix,
+    hadamard_quantise,
+    has_hadamard,
+    rotate_quantise_planes,
+    unrotate_dequantise_planes,
+)
 
 RotationKind = Literal["hadamard", "hadamard2", "hadamard3", "qr", "none"]
 _ROUNDS = {"hadamard": 1, "hadamard2": 2, "hadamard3": 3}
@@ -23,14 +30,6 @@ _ROUNDS = {"hadamard": 1, "hadamard2": 2, "hadamard3": 3}
 def rotation_used(kind: RotationKind, head_dim: int) -> RotationKind:
     """The rotation that `kind` means for this head_dim: itself, or `qr` where no Hadamard matrix is at hand."""
     return kind if kind in ("qr", "none") or has_hadamard(head_dim) else "qr"
-
-
-def has_hadamard(head_dim: int) -> bool:
-    """Whether `mx.hadamard_transform` is right for this size: m * 2**k, m = 1, 12, 20, 28; it fails for others."""
-    odd = max(head_dim, 1)
-    while odd % 2 == 0:
-        odd //= 2
-    return odd == 1 or (odd in (3, 5, 7) and head_dim % (4 * odd) == 0)
 
 
 def rotation_remarks(kind: RotationKind, head_dim: int) -> list[str]:
@@ -94,15 +93,39 @@ def rotation_matrix(arrays: dict[str, mx.array], head_dim: int) -> mx.array:
         return mx.eye(head_dim)
     if "rotation" in arrays:
         return arrays["rotation"]
-    return _hadamard_rounds(np.array(arrays["signs"]).tobytes(), arrays["signs"].shape[1])
+    return hadamard_matrix(arrays["signs"])
 
 
-@lru_cache(maxsize=32)
-def _hadamard_rounds(signs: bytes, head_dim: int) -> mx.array:
-    # Row i of the transform of the identity is H e_i, so this is H transposed: for m = 20 and 28 H is not symmetric.
-    # On the CPU: MLX's CUDA kernel doesn't compile for 20.
-    h = np.array(mx.hadamard_transform(mx.eye(head_dim), stream=mx.cpu), dtype=np.float64).T
-    matrix: np.ndarray[Any, np.dtype[np.float64]] = np.eye(head_dim)
-    for round_signs in np.frombuffer(signs, dtype=np.int8).reshape(-1, head_dim):
-        matrix = h @ (round_signs[:, None] * matrix)
-    return mx.array(matrix.astype(np.float32))
+def quantise_rotated(
+    x: mx.array,
+    arrays: dict[str, mx.array],
+    arithmetic: mx.Dtype,
+    codebook: mx.array,
+    thresholds: mx.array,
+    bits: Sequence[int],
+    unbiased: bool,
+) -> tuple[tuple[mx.array, ...], mx.array | None]:
+    """`kernels.rotate_quantise_planes` with the rotation that `rotation_arrays` gave, in the dtype `arithmetic`.
+
+    Signs are taken as such where an operation does that: in float32, the product with a matrix being the same thing.
+    """
+    if "signs" in arrays and arithmetic == mx.float32:
+        return hadamard_quantise(x, arrays["signs"], codebook, thresholds, bits, unbiased)
+    rotation = rotation_matrix(arrays, x.shape[-1]).astype(arithmetic)
+    return rotate_quantise_planes(x, rotation, codebook, thresholds, bits, unbiased)
+
+
+def dequantise_rotated(
+    planes: Sequence[mx.array],
+    scales: mx.array | None,
+    arrays: dict[str, mx.array],
+    head_dim: int,
+    arithmetic: mx.Dtype,
+    codebook: mx.array,
+    bits: Sequence[int],
+) -> mx.array:
+    """The inverse of `quantise_rotated`: [..., tokens, head_dim] of the dtype `arithmetic`."""
+    if "signs" in arrays and arithmetic == mx.float32:
+        return hadamard_dequantise(planes, scales, arrays["signs"], codebook, bits)
+    rotation = rotation_matrix(arrays, head_dim).astype(arithmetic)
+    return unrotate_dequantise_planes(planes, scales, rotation, codebook, bits)

@@ -26,6 +26,7 @@ from tqcli.codecs.rotation import (
 )
 from tqcli.errors import InputError
 from tqcli.kernels import sketch_scores
+from tqcli.kernels.attend import Levels, Reader
 
 SketchKind = Literal["orthogonal", "gaussian"]
 _ROWS_AT_MOST = 1 << 14
@@ -66,6 +67,14 @@ class SignSketch:
         d = self.head_dim
         drawn = [take_rotation(shared, self._prefix, self.block_rotation, d, seed) for seed in self._block_seeds()]
         return mx.concatenate([rotation_matrix(block, d) for block in drawn])[: self.rows] * sqrt(d)
+
+    def reader(self, signs: mx.array, scales: mx.array, shared: Mapping[str, mx.array]) -> Reader:
+        """How fused attention reads a sketch: an element for each of the rows, +-scale, and the matrix S * `gain`."""
+        matrix = self.matrix(shared)
+        # The gain as an array: asking for the number would wait for the device.
+        gained = matrix * (sqrt(self.head_dim) / mean_projection(self.head_dim))
+        gained = gained / mx.sum(mx.linalg.norm(matrix, axis=1))
+        return Reader(Levels(self.rows, (1,), (signs,), scales, mx.array([-1.0, 1.0])), matrix=gained)
 
     @property
     def block_rotation(self) -> RotationKind:

@@ -18,6 +18,7 @@ from tqcli.codecs.context import LayerContext
 from tqcli.codecs.wrapper import Wrapper
 from tqcli.errors import InputError
 from tqcli.kernels import pack_bits, unpack_bits, words_per_row
+from tqcli.kernels.attend import Reader
 
 _CHANNELS, _OUTLIER = "channels", "outlier."
 _FEWEST = 4
@@ -109,6 +110,9 @@ class ChannelSplit(Wrapper):
 
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return all(codec.quicker_decoded(queries, tokens, part) for codec, part in self._narrowed(ctx))
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        return None  # the two groups lie in different channels of each head
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return sum(codec.bytes_nominal(vectors, tokens, part) for codec, part in self._narrowed(ctx))

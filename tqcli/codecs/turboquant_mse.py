@@ -15,13 +15,16 @@ from tqcli.codecs.context import LayerContext
 from tqcli.codecs.rotation import (
     RotationKind,
     check_rotation,
+    dequantise_rotated,
+    quantise_rotated,
     rotation_matrix,
     rotation_remarks,
     shared_rotation,
     take_rotation,
 )
 from tqcli.errors import InputError
-from tqcli.kernels import SCALE_BITS, has_embedded_scale, rotate_quantise, unrotate_dequantise, words_per_row
+from tqcli.kernels import SCALE_BITS, Rotated, has_embedded_scale, words_per_row
+from tqcli.kernels.attend import Levels, Reader
 
 Scale = Literal["auto", "plain", "unbiased"]
 UNBIASED_FROM = 4
@@ -80,21 +83,44 @@ class TurboQuantMSE(Codec):
     def encode(self, x: mx.array, ctx: LayerContext, state: State | None = None) -> Encoded:
         if self.splits_by_itself:
             raise ValueError(f"{self.bits:g} bits are a channel split: build the codec with parse_codec")
-        shared = dict(_shared_arrays(self, ctx.head_dim))
-        codes, scales = rotate_quantise(
+        shared, thresholds = _tables(self, ctx.head_dim)
+        (codes,), scales = quantise_rotated(
             x,
             self._rotation(shared, ctx),
+            ctx.arithmetic,
             self._codebook(shared, ctx.head_dim),
-            int(self.bits),
+            thresholds,
+            (int(self.bits),),
             is_unbiased(self.scale, self.bits),
         )
         arrays = {"codes": codes} | ({} if scales is None else {"scales": scales})
-        return Encoded(arrays, x.shape[-2], shared)
+        return Encoded(arrays, x.shape[-2], dict(shared))
 
     def decode(self, enc: Encoded, ctx: LayerContext) -> mx.array:
-        rotation = self._rotation(enc.shared, ctx)
-        codebook = self._codebook(enc.shared, ctx.head_dim)
-        return unrotate_dequantise(enc.arrays["codes"], enc.arrays.get("scales"), rotation, codebook, int(self.bits))
+        return dequantise_rotated(
+            (enc.arrays["codes"],),
+            enc.arrays.get("scales"),
+            self._rotation(enc.shared, ctx),
+            ctx.head_dim,
+            ctx.arithmetic,
+            self._codebook(enc.shared, ctx.head_dim),
+            (int(self.bits),),
+        )
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        levels = self._codebook(enc.shared, ctx.head_dim)
+        packed = Levels(ctx.head_dim, (int(self.bits),), (enc.arrays["codes"],), enc.arrays.get("scales"), levels)
+        return Reader(packed, matrix=rotation_matrix(self._rotation(enc.shared, ctx), ctx.head_dim))
+
+    def rotated(self, enc: Encoded, ctx: LayerContext) -> Rotated:
+        """What `encode` stored, with what decodes it."""
+        return Rotated(
+            enc.arrays["codes"],
+            enc.arrays.get("scales"),
+            rotation_matrix(self._rotation(enc.shared, ctx), ctx.head_dim).astype(ctx.arithmetic),
+            self._codebook(enc.shared, ctx.head_dim),
+            int(self.bits),
+        )
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         scale = 0 if has_embedded_scale(ctx.head_dim, int(self.bits)) else SCALE_BITS // 8
@@ -119,16 +145,17 @@ class TurboQuantMSE(Codec):
     def outliers_default(self, head_dim: int) -> int:
         return head_dim // 4 if self.splits_by_itself else 0
 
-    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> mx.array:
-        arrays = take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
-        return rotation_matrix(arrays, ctx.head_dim).astype(ctx.arithmetic)
+    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> dict[str, mx.array]:
+        return take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
 
     def _codebook(self, shared: dict[str, mx.array], head_dim: int) -> mx.array:
         return shared[f"{self.name}.d{head_dim}.b{self.bits:g}.codebook"]
 
 
 @lru_cache(maxsize=64)
-def _shared_arrays(codec: TurboQuantMSE, head_dim: int) -> dict[str, mx.array]:
+def _tables(codec: TurboQuantMSE, head_dim: int) -> tuple[dict[str, mx.array], mx.array]:
+    """What is shared, the rotation and the levels; and the thresholds to encode with."""
     levels = mx.array(lloyd_max.codebook(head_dim, int(codec.bits)), dtype=mx.float32)
     rotation = shared_rotation(codec.name, codec.rotation, head_dim, codec.seed)
-    return {**rotation, f"{codec.name}.d{head_dim}.b{codec.bits:g}.codebook": levels}
+    shared = {**rotation, f"{codec.name}.d{head_dim}.b{codec.bits:g}.codebook": levels}
+    return shared, (levels[1:] + levels[:-1]) / 2

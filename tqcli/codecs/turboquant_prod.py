@@ -22,7 +22,8 @@ from tqcli.codecs.sketch import (
 )
 from tqcli.codecs.turboquant_mse import TurboQuantMSE
 from tqcli.errors import InputError
-from tqcli.kernels import SCALE_BITS, sketch_signs, unsketch, words_per_row
+from tqcli.kernels import SCALE_BITS, Residuals, prod_scores, sketch_signs, unsketch, words_per_row
+from tqcli.kernels.attend import Reader
 
 _SIGNS, _SCALES = "residual.signs", "residual.scales"
 
@@ -88,8 +89,15 @@ class TurboQuantProd(Codec):
 
     def scores(self, q: mx.array, enc: Encoded, ctx: LayerContext) -> mx.array:
         matrix = self._sketch(ctx.head_dim).matrix(enc.shared).astype(ctx.arithmetic)
-        residual = estimate(q, enc.arrays[_SIGNS], enc.arrays[_SCALES], matrix, ctx.gqa_ratio)
-        return residual if self._first is None else self._first.scores(q, enc, ctx) + residual
+        signs, scales = enc.arrays[_SIGNS], enc.arrays[_SCALES]
+        if self._first is None:
+            return estimate(q, signs, scales, matrix, ctx.gqa_ratio)
+        return prod_scores(q, self._first.rotated(enc, ctx), Residuals(signs, scales, matrix, gain(matrix)))
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        sketch = self._sketch(ctx.head_dim).reader(enc.arrays[_SIGNS], enc.arrays[_SCALES], enc.shared)
+        first = None if self._first is None else self._first.attend_reader(enc, ctx)
+        return sketch if first is None else first.with_sketch(sketch)
 
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         d = ctx.head_dim

@@ -15,6 +15,8 @@ from tqcli.codecs.context import LayerContext
 from tqcli.codecs.rotation import (
     RotationKind,
     check_rotation,
+    dequantise_rotated,
+    quantise_rotated,
     rotation_matrix,
     rotation_remarks,
     shared_rotation,
@@ -22,13 +24,8 @@ from tqcli.codecs.rotation import (
 )
 from tqcli.codecs.turboquant_mse import SCALE_ROUNDING, Scale, check_scale, is_unbiased
 from tqcli.errors import InputError
-from tqcli.kernels import (
-    SCALE_BITS,
-    has_embedded_scale,
-    rotate_quantise_planes,
-    unrotate_dequantise_planes,
-    words_per_row,
-)
+from tqcli.kernels import SCALE_BITS, has_embedded_scale, words_per_row
+from tqcli.kernels.attend import Levels, Reader
 
 _CODES = ("codes1", "codes2")
 
@@ -82,7 +79,7 @@ class TurboQuantRVQ(Codec):
         rotation = self._rotation(shared, ctx)
         bits = stage_bits(self.bits)
         levels = self._levels(shared, ctx.head_dim, len(bits))
-        planes, scales = rotate_quantise_planes(x, rotation, levels, thresholds, bits, self._unbiased)
+        planes, scales = quantise_rotated(x, rotation, ctx.arithmetic, levels, thresholds, bits, self._unbiased)
         arrays = dict(zip(_CODES, planes, strict=False)) | ({} if scales is None else {"scales": scales})
         return Encoded(arrays, x.shape[-2], dict(shared))
 
@@ -97,7 +94,15 @@ class TurboQuantRVQ(Codec):
         planes = [enc.arrays[name] for name in _CODES[: len(bits)]]
         rotation = self._rotation(enc.shared, ctx)
         levels = self._levels(enc.shared, ctx.head_dim, len(bits)) * self._gain(ctx.head_dim, stages)
-        return unrotate_dequantise_planes(planes, enc.arrays.get("scales"), rotation, levels, bits)
+        scales = enc.arrays.get("scales")
+        return dequantise_rotated(planes, scales, rotation, ctx.head_dim, ctx.arithmetic, levels, bits)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        bits = stage_bits(self.bits)[: self.stages]
+        planes = tuple(enc.arrays[name] for name in _CODES[: len(bits)])
+        levels = self._levels(enc.shared, ctx.head_dim, len(bits)) * self._gain(ctx.head_dim, self.stages)
+        packed = Levels(ctx.head_dim, bits, planes, enc.arrays.get("scales"), levels)
+        return Reader(packed, matrix=rotation_matrix(self._rotation(enc.shared, ctx), ctx.head_dim))
 
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         bits = stage_bits(self.bits)
@@ -126,9 +131,8 @@ class TurboQuantRVQ(Codec):
         one_of_two = len(bits) == 2 and stages == 1
         return embedded.coarse_gain(head_dim, *bits) if one_of_two and self._unbiased else 1.0
 
-    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> mx.array:
-        arrays = take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
-        return rotation_matrix(arrays, ctx.head_dim).astype(ctx.arithmetic)
+    def _rotation(self, shared: dict[str, mx.array], ctx: LayerContext) -> dict[str, mx.array]:
+        return take_rotation(shared, self.name, self.rotation, ctx.head_dim, self.seed)
 
     def _levels(self, shared: dict[str, mx.array], head_dim: int, stages: int) -> mx.array:
         return shared[_level_name(self, head_dim, stages)]

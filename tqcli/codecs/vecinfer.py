@@ -22,7 +22,8 @@ from tqcli.codecs.rotation import (
     take_rotation,
 )
 from tqcli.errors import InputError
-from tqcli.kernels import pack_bits, unpack_bits, vector_dequantise, vector_quantise, words_per_row
+from tqcli.kernels import pack_bits, unpack_bits, vector_dequantise, vector_quantise, vector_scores, words_per_row
+from tqcli.kernels.attend import Reader, Vectors
 
 Scope = Literal["head", "layer", "model"]
 _CODEBOOK, _SMOOTH = "codebook", "smooth"
@@ -168,7 +169,13 @@ class VecInfer(Codec):
             q = q * mx.repeat(enc.state[_SMOOTH].astype(ctx.arithmetic), ctx.gqa_ratio, axis=-3)
         if self.rotation != "none":
             q = q @ self._rotation(enc.shared, ctx).T
-        return q @ mx.repeat(self._entries(enc, ctx), ctx.gqa_ratio, axis=-3).swapaxes(-1, -2)
+        return vector_scores(q, enc.arrays["codes"], enc.state[_CODEBOOK], self.code_bits)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        packed = Vectors(ctx.head_dim, self.code_bits, self.sub_dim, enc.arrays["codes"], enc.state[_CODEBOOK])
+        turned = ctx.tensor == "keys" and self.rotation != "none"
+        matrix = self._rotation(enc.shared, ctx) if turned else None
+        return Reader(packed, matrix=matrix, gains=enc.state[_SMOOTH] if self._smooths(ctx) else None)
 
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return queries > tokens  # fewer keys to turn back than queries to turn

@@ -10,6 +10,7 @@ from tqcli.codecs.base import Codec, Encoded, State, to_cache_dtype
 from tqcli.codecs.context import LayerContext
 from tqcli.codecs.wrapper import Wrapper
 from tqcli.errors import InputError
+from tqcli.kernels.attend import Reader
 
 WARM_UP_TOKENS = 64
 """A codec without calibration learns from so many tokens. More of them gain next to nothing."""
@@ -59,6 +60,9 @@ class WarmUp(Wrapper):
         if RAW in enc.arrays:
             return Codec.scores(self, q, enc, ctx)  # the plain product with what decode gives
         return self.inner.scores(q, self._with_state(enc, ctx), ctx)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        return None if RAW in enc.arrays else self.inner.attend_reader(self._with_state(enc, ctx), ctx)
 
     def bytes_nominal(
         self, vectors: int, tokens: int, ctx: LayerContext, calibrated: bool = False, warm: bool = False

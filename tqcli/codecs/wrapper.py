@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from tqcli.codecs.base import Center, Codec, Encoded, State
 from tqcli.codecs.context import LayerContext
+from tqcli.kernels.attend import Reader
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,6 @@ class Wrapper(Codec):
 
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return self.inner.quicker_decoded(queries, tokens, ctx)
+
+    def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
+        return self.inner.attend_reader(enc, ctx)

@@ -299,7 +299,7 @@ def new_table(*columns: str, title: str | None = None) -> Table:
     """An empty table of the common look; names to the left, numbers to the right."""
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
-        left = column in ("layer", "tensor", "codec", "center")
+        left = column in ("layer", "tensor", "codec", "center", "operation", "kernel", "file")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
     return table
 

@@ -1,0 +1,142 @@
+// Runs one launch of a compiled body:  runner BODY.so ENTRY SECONDS [bytes] <request >response
+// With "bytes" it keeps its books of every byte instead of whole elements.
+//
+// Request: 6 uint32 (grid, threadgroup), uint32 buffers, and for each buffer in the order of the parameters
+//   uint32 role (0 input, 1 output, 2 output with initial values), element size, name length; uint64 bytes; name; data.
+// Response: uint64 length of the text, the text, then the outputs' data.
+// Text: "part" or "whole", a tab and the bytes of threadgroup memory; then one line a report, fields apart by tabs:
+//   kind, region, file, line, address in BODY.so, address of the other access, its role, count, text.
+#include <dlfcn.h>
+#include <link.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "report.h"
+#include "schedule.h"
+
+extern std::vector<Report> reports;
+
+namespace {
+struct Output {
+  const char* data;
+  size_t bytes;
+};
+std::vector<Output> outputs;
+const char* image = nullptr;  // load address of the body
+char signal_stack[65536];
+
+template <class T>
+T take() {
+  T value;
+  if (fread(&value, sizeof value, 1, stdin) != 1) exit(3);
+  return value;
+}
+
+void put(const void* data, size_t bytes) {
+  if (bytes && fwrite(data, bytes, 1, stdout) != 1) exit(3);
+}
+
+void respond() {
+  std::string text = saw_part_of_granule && !by_byte ? "part\t" : "whole\t";
+  text += std::to_string(threadgroup_bytes()) + "\n";
+  auto offset = [](const void* pc) {
+    return std::to_string(pc ? static_cast<const char*>(pc) - image - 1 : 0);  // the call, not where it returns to
+  };
+  for (const Report& r : reports) {
+    text += std::string(r.kind) + "\t" + r.region + "\t" + (r.site.file ? r.site.file : "") + "\t" +
+            std::to_string(r.site.line) + "\t" + offset(r.pc) + "\t" + offset(r.other_pc) + "\t" + r.other_role + "\t" +
+            std::to_string(r.count) + "\t" + r.text + "\n";
+  }
+  uint64_t length = text.size();
+  put(&length, sizeof length);
+  put(text.data(), text.size());
+  for (const Output& output : outputs) put(output.data, output.bytes);
+  fflush(stdout);
+}
+
+void on_signal(int number, siginfo_t*, void* context) {
+  const void* pc = nullptr;
+#if defined(__x86_64__)
+  pc = reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  pc = reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.pc);
+#endif
+  Report found;
+  found.kind = number == SIGALRM ? "no end" : "crash";
+  found.pc = in_image(pc) ? pc : last_pc;
+  std::string who = current ? "thread " + std::to_string(current->index) : "the checker";
+  report(found, [&] {
+    return number == SIGALRM ? "stopped by the time limit in " + who : std::string(strsignal(number)) + " in " + who;
+  });
+  respond();
+  _exit(0);
+}
+
+void catch_signals(unsigned seconds) {
+  stack_t stack = {};
+  stack.ss_sp = signal_stack;
+  stack.ss_size = sizeof signal_stack;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) sigaction(number, &action, nullptr);
+  alarm(seconds);
+}
+
+int find_image(dl_phdr_info* info, size_t, void* entry) {
+  const char* start = reinterpret_cast<const char*>(info->dlpi_addr);
+  const char *low = nullptr, *high = nullptr;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const auto& header = info->dlpi_phdr[i];
+    if (header.p_type != PT_LOAD) continue;
+    const char* from = start + header.p_vaddr;
+    low = low && low < from ? low : from;
+    high = high > from + header.p_memsz ? high : from + header.p_memsz;
+  }
+  if (entry < low || entry >= high) return 0;
+  image = start;
+  set_image(low, high);
+  return 1;
+}
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 4) return 3;
+  by_byte = count > 4;
+  void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+  void* entry = library ? dlsym(library, arguments[2]) : nullptr;
+  if (!entry) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 3;
+  }
+  dl_iterate_phdr(find_image, entry);
+  reserve_memory();
+  Launch launch;
+  launch.entry = reinterpret_cast<tq_entry>(entry);
+  for (uint32_t& side : launch.grid) side = take<uint32_t>();
+  for (uint32_t& side : launch.threadgroup) side = take<uint32_t>();
+  std::vector<void*> buffers(take<uint32_t>());
+  for (void*& buffer : buffers) {
+    uint32_t role = take<uint32_t>(), element = take<uint32_t>(), length = take<uint32_t>();
+    uint64_t bytes = take<uint64_t>();
+    std::string name(length, ' ');
+    if (fread(&name[0], 1, length, stdin) != length) return 3;
+    char* data = add_buffer(name.c_str(), role ? Role::output : Role::input, bytes, element, role == 2);
+    if (fread(data, 1, bytes, stdin) != bytes) return 3;
+    if (role) outputs.push_back({data, bytes});
+    buffer = data;
+  }
+  launch.buffers = buffers.data();
+  catch_signals(unsigned(atoi(arguments[3])));
+  run_all(launch);
+  alarm(0);
+  report_unwritten();
+  respond();
+  return 0;
+}

@@ -1,0 +1,187 @@
+"""Runs one launch of a compiled body in the runner, and reads what it reports."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+from tqcli.kernels.checker.compiler import CompilerError, runner
+from tqcli.kernels.checker.finding import Finding, file_name
+from tqcli.kernels.checker.source import entry_name, shape_parameters
+from tqcli.kernels.runtime.kernel import Launch, Size
+
+_INPUT, _OUTPUT, _INITIALISED = 0, 1, 2
+_UNWRITTEN = 0xA5
+"""The bytes of outputs that nothing was written to."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One line of the runner's report, its places not yet looked up."""
+
+    kind: str
+    buffer: str
+    file: str
+    line: int
+    address: int
+    other_address: int
+    other_role: str
+    count: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the runner gave back."""
+
+    outputs: list[np.ndarray]
+    reports: list[Report]
+    threadgroup_bytes: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One parameter of a body and its content."""
+
+    name: str
+    role: int
+    element: int
+    data: bytes
+
+    def packed(self) -> bytes:
+        name = self.name.encode()
+        return struct.pack("<3IQ", self.role, self.element, len(name), len(self.data)) + name + self.data
+
+
+def buffers_of(launch: Launch, body: str) -> list[Buffer]:
+    """What a body's parameters point to, in order. MLX has to be asked in the thread that made the arrays."""
+    return [*_inputs(launch, body), *_outputs(launch)]
+
+
+def execute(
+    library: Path, number: int, launch: Launch, buffers: Sequence[Buffer], seconds: int, grid: Size | None = None
+) -> Ran:
+    """Runs instance `number` of a library. `grid` stands for the launch's own if given.
+
+    Stops after `seconds` with a report of that. Raises `CompilerError` if the runner can't do its work at all.
+    """
+    ran, whole = _execute(library, number, launch, buffers, seconds, grid or launch.grid, by_byte=False)
+    if not whole:  # something was read or written in parts: once more, keeping book of each byte
+        ran, _ = _execute(library, number, launch, buffers, seconds, grid or launch.grid, by_byte=True)
+    return ran
+
+
+def _execute(
+    library: Path, number: int, launch: Launch, buffers: Sequence[Buffer], seconds: int, grid: Size, by_byte: bool
+) -> tuple[Ran, bool]:
+    group = [min(side, threads) for side, threads in zip(launch.threadgroup, grid, strict=True)]  # as MLX does
+    request = struct.pack("<7I", *grid, *group, len(buffers))
+    request += b"".join(buffer.packed() for buffer in buffers)
+    command = [str(runner()), str(library), entry_name(number), str(seconds), *(["bytes"] if by_byte else [])]
+    done = subprocess.run(command, input=request, capture_output=True, check=False)
+    if done.returncode:
+        raise CompilerError(
+            f"the runner failed on {launch.kernel.name}: {done.stderr.decode(errors='replace').strip()}"
+        )
+    (length,) = struct.unpack_from("<Q", done.stdout)
+    head, *lines = done.stdout[8 : 8 + length].decode().splitlines()
+    extent, threadgroup_bytes = head.split("\t")
+    outputs = list(_arrays(launch, done.stdout[8 + length :]))
+    return Ran(outputs, [_report(line) for line in lines], int(threadgroup_bytes)), extent == "whole"
+
+
+def _report(line: str) -> Report:
+    kind, buffer, file, number, address, other, role, count, text = line.split("\t")
+    return Report(kind, buffer, file, int(number), int(address), int(other), role, int(count), text)
+
+
+def _bytes(array: mx.array) -> bytes:
+    plain = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array
+    return np.ascontiguousarray(np.array(plain)).tobytes()
+
+
+def _inputs(launch: Launch, body: str) -> Iterator[Buffer]:
+    extras = shape_parameters(launch.kernel, body)
+    for name, array in zip(launch.kernel.inputs, launch.inputs, strict=True):
+        yield Buffer(name, _INPUT, array.dtype.size, _bytes(array))
+        for suffix in (s for owner, s in extras if owner == name):
+            yield _shape_buffer(name + suffix, suffix, array.shape)
+
+
+def _shape_buffer(name: str, suffix: str, shape: tuple[int, ...]) -> Buffer:
+    if suffix == "_strides":
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        return Buffer(name, _INPUT, 8, np.array(strides, np.int64).tobytes())
+    values = shape if suffix == "_shape" else (len(shape),)
+    return Buffer(name, _INPUT, 4, np.array(values, np.int32).tobytes())
+
+
+def _outputs(launch: Launch) -> Iterator[Buffer]:
+    names = launch.kernel.outputs
+    for name, shape, dtype in zip(names, launch.output_shapes, launch.output_dtypes, strict=True):
+        if launch.init_value is None:
+            yield Buffer(name, _OUTPUT, dtype.size, bytes([_UNWRITTEN]) * (prod(shape) * dtype.size))
+        else:
+            yield Buffer(name, _INITIALISED, dtype.size, _bytes(mx.full(shape, launch.init_value, dtype)))
+
+
+def _arrays(launch: Launch, data: bytes) -> Iterator[np.ndarray]:
+    start = 0
+    for shape, dtype in zip(launch.output_shapes, launch.output_dtypes, strict=True):
+        end = start + prod(shape) * dtype.size
+        part, start = data[start:end], end
+        if dtype == mx.bfloat16:
+            yield (np.frombuffer(part, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        else:
+            yield np.frombuffer(part, np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))).reshape(shape)
+
+
+def findings_of(reports: Iterable[Report], library: Path, first_mention: dict[str, tuple[str, int]]) -> list[Finding]:
+    """Reports with their lines. `first_mention` tells the place of what has none: of outputs, by name."""
+    known = list(reports)
+    addresses = {a for report in known for a in (report.address, report.other_address) if a}
+    places = _places(library, sorted(addresses))
+    found = []
+    for report in known:
+        file, line = report.file, report.line
+        if not file:
+            file, line = places.get(report.address) or first_mention.get(report.buffer, ("", 0))
+        text = report.text
+        other = places.get(report.other_address)
+        if other and other != (file, line):
+            where = f"line {other[1]}" if other[0] == file else f"{file_name(other[0])}:{other[1]}"
+            text += f" ({report.other_role}: {where})"
+        found.append(Finding(file_name(file), line, report.kind, report.buffer, text, report.count))
+    return found
+
+
+def _places(library: Path, addresses: list[int]) -> dict[int, tuple[str, int]]:
+    """The file and line of each address: the innermost inlined function's that isn't the checker's own."""
+    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+    if not addresses or tool is None:
+        return {}
+    asked = "\n".join(map(hex, addresses))
+    done = subprocess.run(
+        [tool, "-a", "-i", "-e", str(library)], input=asked, capture_output=True, text=True, check=False
+    )
+    places: dict[int, tuple[str, int]] = {}
+    address = 0
+    for line in done.stdout.splitlines():
+        if line.startswith("0x"):
+            address = int(line, 16)
+            continue
+        file, _, number = line.partition(" (")[0].rpartition(":")
+        if number.isdigit() and address not in places and Path(file).parent != _VOCABULARY:
+            places[address] = (file, int(number))
+    return places
+
+
+_VOCABULARY = Path(__file__).resolve().parent / "cpp"

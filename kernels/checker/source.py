@@ -1,0 +1,188 @@
+"""The C++ text that runs a body on a CPU: the body as it stands, in a function of the right parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import mlx.core as mx
+
+from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES, attributes_in
+from tqcli.kernels.runtime.kernel import INCLUDES, Kernel, Launch, Parameter
+from tqcli.kernels.runtime.text import metal_type
+
+Texts = Mapping[Path, str]
+"""Other texts for some files, for mutants."""
+
+# What a thread is told of itself; `at` is a tq_position.
+_VALUES = {
+    "dispatch_quadgroups_per_threadgroup": "(volume(at->nominal) + 3) / 4",
+    "dispatch_simdgroups_per_threadgroup": "(volume(at->nominal) + 31) / 32",
+    "dispatch_threads_per_threadgroup": "triple(at->nominal)",
+    "grid_origin": "uint3(0)",
+    "grid_size": "triple(at->grid)",
+    "quadgroup_index_in_threadgroup": "at->index / 4",
+    "quadgroups_per_threadgroup": "(volume(at->size) + 3) / 4",
+    "simdgroup_index_in_threadgroup": "at->index / 32",
+    "simdgroups_per_threadgroup": "(volume(at->size) + 31) / 32",
+    "thread_execution_width": "32",
+    "thread_index_in_quadgroup": "at->index % 4",
+    "thread_index_in_simdgroup": "at->index % 32",
+    "thread_index_in_threadgroup": "at->index",
+    "thread_position_in_grid": "triple(at->group) * triple(at->nominal) + in_group(at)",
+    "thread_position_in_threadgroup": "in_group(at)",
+    "threadgroup_position_in_grid": "triple(at->group)",
+    "threadgroups_per_grid": "triple(at->groups)",
+    "threads_per_grid": "triple(at->grid)",
+    "threads_per_simdgroup": "32",
+    "threads_per_threadgroup": "triple(at->size)",
+}
+_SHAPES = {"_shape": "const int*", "_strides": "const int64_t*", "_ndim": "const int&"}
+
+_PREAMBLE = """\
+static inline uint3 triple(const uint32_t* v) { return uint3(v[0], v[1], v[2]); }
+static inline uint volume(const uint32_t* v) { return v[0] * v[1] * v[2]; }
+static inline uint3 in_group(const tq_position* at) {
+  const uint32_t* size = at->size;
+  return uint3(at->index % size[0], at->index / size[0] % size[1], at->index / size[0] / size[1]);
+}
+"""
+
+# `threadgroup float a[8], b;` and not `threadgroup float* p`.
+_DECLARATION = re.compile(
+    r"\bthreadgroup\s+((?:[A-Za-z_][\w:]*)(?:\s*<[^<>;]*>)?)\s+"
+    r"([A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*(?:,\s*[A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*)*);"
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What makes the compiler produce code of its own for a launch: types and template values."""
+
+    inputs: tuple[mx.Dtype, ...]
+    outputs: tuple[mx.Dtype, ...]
+    template: tuple[Parameter, ...]
+
+    @classmethod
+    def of(cls, launch: Launch) -> Instance:
+        values = tuple(launch.template[name] for name in launch.kernel.template)
+        return cls(tuple(x.dtype for x in launch.inputs), tuple(launch.output_dtypes), values)
+
+
+def files_of(kernel: Kernel) -> list[Path]:
+    """The headers in order, and the body."""
+    return [*(INCLUDES / name for name in kernel.headers), kernel.body]
+
+
+def text_of(path: Path, texts: Texts) -> str:
+    """The file's text, or the one that stands for it."""
+    return texts[path] if path in texts else path.read_text(encoding="ascii")
+
+
+def without_comments(text: str) -> str:
+    """Comments as blanks, so that columns and lines stay."""
+    return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def shape_parameters(kernel: Kernel, body: str) -> list[tuple[str, str]]:
+    """The inputs' names and suffixes that MLX adds, such as ("x", "_shape"), in order."""
+    return [(name, suffix) for name in kernel.inputs for suffix in _SHAPES if name + suffix in body]
+
+
+def entry_name(number: int) -> str:
+    """The symbol of an instance."""
+    return f"tq_entry_{number}"
+
+
+def translation_unit(kernel: Kernel, instances: Sequence[Instance], texts: Texts) -> str:
+    """One function for each of the instances of a body, callable by the runner."""
+    numbers = count()
+    *headers, (path, body) = [(path, text_of(path, texts)) for path in files_of(kernel)]
+    shapes = shape_parameters(kernel, body)
+    attributes = attributes_in(body)
+    parts = ['#include "msl.h"\n', *(_numbered(p, text, numbers) for p, text in headers)]
+    parts += [
+        '#line 1 "the checker"\n',
+        _template(kernel, instances[0]),
+        f"static void tq_body({_parameters(kernel, shapes, attributes)}) {{\n",
+    ]
+    parts += [_numbered(path, body, numbers), '\n#line 1 "the checker"\n}\n', _PREAMBLE]
+    parts += [_entry(kernel, i, instance, shapes, attributes) for i, instance in enumerate(instances)]
+    return "".join(parts)
+
+
+def _numbered(path: Path, text: str, numbers: Iterator[int]) -> str:
+    return f'#line 1 "{path}"\n{_with_threadgroup_arrays(text, numbers)}\n'
+
+
+def _with_threadgroup_arrays(text: str, numbers: Iterator[int]) -> str:
+    """Declarations in threadgroup memory as calls of the runner, on the lines where they stand."""
+
+    def replaced(match: re.Match[str]) -> str:
+        kind, names = match.group(1), match.group(2)
+        calls = []
+        for declarator in re.findall(r"[A-Za-z_]\w*\s*(?:\[[^\]]*\]\s*)*", names):
+            name, _, extents = declarator.partition("[")
+            extents = f"[{extents.strip()}" if extents else ""
+            calls.append(f"TQ_THREADGROUP({next(numbers)}, {kind}, {name.strip()}, {extents});")
+        return " ".join(calls) + "\n" * match.group().count("\n")
+
+    plain = without_comments(text)
+    out, end = [], 0
+    for match in _DECLARATION.finditer(plain):
+        out += [text[end : match.start()], replaced(match)]
+        end = match.end()
+    return "".join([*out, text[end:]])
+
+
+def _template(kernel: Kernel, instance: Instance) -> str:
+    kinds = [f"class tq_{name}_t" for name in (*kernel.inputs, *kernel.outputs)]
+    kinds += [
+        f"{_parameter_kind(value)} {name}" for name, value in zip(kernel.template, instance.template, strict=True)
+    ]
+    return f"template <{', '.join(kinds)}>\n"
+
+
+def _parameter_kind(value: Parameter) -> str:
+    return "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "typename"
+
+
+def _parameters(kernel: Kernel, shapes: list[tuple[str, str]], attributes: list[str]) -> str:
+    parameters = []
+    for name in kernel.inputs:
+        parameters.append(f"const tq_{name}_t* {name}")
+        parameters += [f"{_SHAPES[suffix]} {name}{suffix}" for owner, suffix in shapes if owner == name]
+    parameters += [f"tq_{name}_t* {name}" for name in kernel.outputs]
+    parameters += [f"{METAL_ATTRIBUTES[name]} {name}" for name in attributes]
+    return ", ".join(parameters)
+
+
+def _entry(
+    kernel: Kernel, number: int, instance: Instance, shapes: list[tuple[str, str]], attributes: list[str]
+) -> str:
+    values, buffer = [], count()
+    for name, dtype in zip(kernel.inputs, instance.inputs, strict=True):
+        values.append(f"(const {metal_type(dtype)}*)buffers[{next(buffer)}]")
+        for owner, suffix in shapes:
+            if owner == name:
+                star = "*" if suffix == "_ndim" else ""
+                values.append(f"{star}({_SHAPES[suffix].replace('&', '*')})buffers[{next(buffer)}]")
+    values += [f"({metal_type(dtype)}*)buffers[{next(buffer)}]" for dtype in instance.outputs]
+    values += [_VALUES[name] for name in attributes]
+    types = [metal_type(dtype) for dtype in (*instance.inputs, *instance.outputs)]
+    arguments = ", ".join([*types, *(_argument(value) for value in instance.template)])
+    return (
+        'extern "C" __attribute__((visibility("default"), no_sanitize("thread")))\n'
+        f"void {entry_name(number)}(void* const* buffers, const tq_position* at) {{\n"
+        f"  tq_body<{arguments}>({', '.join(values)});\n}}\n"
+    )
+
+
+def _argument(value: Parameter) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else metal_type(value)

@@ -1,0 +1,177 @@
+"""A user's kernel: a body and a YAML file that says what it is launched with."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import mlx.core as mx
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tqcli.kernels.runtime.kernel import Kernel, Launch, Parameter
+
+_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
+_MOST_ELEMENTS = 1 << 24
+
+Side = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Shape = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Array(_Strict):
+    dtype: Literal[_DTYPES]  # type: ignore[valid-type]
+    shape: Shape
+
+    @field_validator("shape")
+    @classmethod
+    def _is_small(cls, shape: list[int]) -> list[int]:
+        if prod(shape) > _MOST_ELEMENTS:
+            raise ValueError(f"{prod(shape)} elements are more than {_MOST_ELEMENTS}, which is plenty for a check")
+        return shape
+
+    @property
+    def mlx_dtype(self) -> mx.Dtype:
+        dtype: mx.Dtype = getattr(mx, self.dtype + "_" * (self.dtype == "bool"))
+        return dtype
+
+
+class Input(_Array):
+    """An input and what it holds."""
+
+    values: Literal["zeros", "ones", "arange", "normal"] | list[float] = "normal"
+    """A list gives each element in row-major order; normal: mean 0, variance 1; of integers any from 0 to 255."""
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Input:
+        if isinstance(self.values, list) and len(self.values) != prod(self.shape):
+            raise ValueError(f"{len(self.values)} values for shape {self.shape}, which has {prod(self.shape)} elements")
+        return self
+
+    def array(self) -> mx.array:
+        count = prod(self.shape)
+        if isinstance(self.values, list):
+            numbers = np.array(self.values)
+        elif self.values == "normal":
+            random = np.random.default_rng(self.seed)
+            numbers = random.integers(0, 256, count) if self.dtype in _INTEGERS else random.standard_normal(count)
+        else:
+            numbers = np.arange(count) if self.values == "arange" else np.full(count, int(self.values == "ones"))
+        kind = np.dtype("float64" if self.dtype in ("bfloat16", "bool") else self.dtype)
+        exact = numbers.astype(kind)
+        array = mx.array(exact.astype(np.float32)) if kind == np.float64 else mx.array(exact)
+        return array.astype(self.mlx_dtype).reshape(self.shape)
+
+
+class Output(_Array):
+    """An output; what it holds at first is `init_value`, or nothing."""
+
+
+class Spec(_Strict):
+    """What a body is launched with."""
+
+    inputs: dict[Name, Input] = Field(default_factory=dict)
+    outputs: Annotated[dict[Name, Output], Field(min_length=1)]
+    grid: Annotated[list[Side], Field(min_length=3, max_length=3)]
+    """Threads in all, as `mx.fast.metal_kernel` has it."""
+    threadgroup: Annotated[list[Side], Field(min_length=3, max_length=3)]
+    template: dict[Name, bool | int | str] = Field(default_factory=dict)
+    """Integers, booleans and dtypes by name."""
+    headers: list[str] = Field(default_factory=list)
+    """Files beside the spec that come before the body."""
+    init_value: float | None = None
+
+    @field_validator("template")
+    @classmethod
+    def _names_dtypes(cls, template: dict[str, bool | int | str]) -> dict[str, bool | int | str]:
+        for name, value in template.items():
+            if isinstance(value, str) and value not in _DTYPES:
+                raise ValueError(f"{name}: {value!r} is not a number, true, false or one of {', '.join(_DTYPES)}")
+        return template
+
+    @field_validator("threadgroup")
+    @classmethod
+    def _fits_a_gpu(cls, sides: list[int]) -> list[int]:
+        if prod(sides) > 1024:
+            raise ValueError(f"a threadgroup has at most 1024 threads, not {prod(sides)}")
+        return sides
+
+
+def user_launch(body: Path, spec: Path) -> Launch:
+    """The launch that a spec describes. Raises `ValueError` with one line that names the file and what is wrong."""
+    for path in (body, spec):
+        if not path.is_file():
+            raise ValueError(f"{path} is not a file")
+    described = _read(spec)
+    headers = [spec.parent / name for name in described.headers]
+    for path in (body, *headers):
+        _refuse_unreadable(path)
+    kernel = Kernel(
+        "user_" + re.sub(r"\W", "_", body.stem),
+        body.resolve(),
+        tuple(described.inputs),
+        tuple(described.outputs),
+        tuple(described.template),
+        tuple(str(path.resolve()) for path in headers),
+    )
+    x, y, z = described.grid
+    i, j, k = described.threadgroup
+    return Launch(
+        kernel,
+        [each.array() for each in described.inputs.values()],
+        {name: _parameter(value) for name, value in described.template.items()},
+        (x, y, z),
+        (i, j, k),
+        [tuple(each.shape) for each in described.outputs.values()],
+        [each.mlx_dtype for each in described.outputs.values()],
+        described.init_value,
+    )
+
+
+def _parameter(value: bool | int | str) -> Parameter:
+    if not isinstance(value, str):
+        return value
+    dtype: mx.Dtype = getattr(mx, value + "_" * (value == "bool"))
+    return dtype
+
+
+def _read(path: Path) -> Spec:
+    try:
+        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(e).split())}") from e
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} is not a mapping with inputs, outputs, grid and threadgroup")
+    try:
+        return Spec.model_validate(document)
+    except ValidationError as e:
+        error = e.errors()[0]
+        where = ".".join(map(str, error["loc"]))
+        reason = error["msg"].removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            reason = f"no such setting; there are {', '.join(_settings(error['loc']))}"
+        raise ValueError(f"{path}: {where}: {reason}") from e
+
+
+def _settings(place: tuple[int | str, ...]) -> list[str]:
+    models: dict[str, type[BaseModel]] = {"inputs": Input, "outputs": Output}
+    return list((models.get(str(place[0]), Spec) if len(place) > 1 else Spec).model_fields)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    try:
+        path.read_text(encoding="ascii")
+    except FileNotFoundError:
+        raise ValueError(f"header {path} is not there; headers lie beside the spec") from None
+    except UnicodeDecodeError as e:
+        line = path.read_bytes()[: e.start].count(b"\n") + 1
+        raise ValueError(f"{path}:{line}: Metal bodies have to be plain ASCII") from e

@@ -1,0 +1,84 @@
+"""A small launch with the outputs it must have: what checks of kernels run through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from tqcli.kernels.runtime.kernel import Launch
+
+Outputs = Sequence[np.ndarray]
+Differs = Callable[[Outputs, Outputs], str | None]
+"""Says how outputs (first) differ from the expected ones (second) beyond what is allowed; None if they agree."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch of an operation's kernel, small enough for the CPU checker."""
+
+    operation: str
+    """Name of the operation's folder."""
+    launch: Launch
+    expected: Callable[[], Sequence[mx.array]]
+    """The reference's outputs for the same inputs."""
+    differs: Differs
+
+
+def to_numpy(array: mx.array) -> np.ndarray:
+    """The array's elements; bfloat16, which NumPy hasn't, as float32."""
+    return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+
+
+def exactly(outputs: Outputs, expected: Outputs) -> str | None:
+    """All elements equal; NaN equals NaN."""
+    return _first_difference(outputs, expected, _equal)
+
+
+def close(rtol: float, atol: float = 0.0) -> Differs:
+    """All elements within atol + rtol * |expected|; NaN only where it is expected, an infinity likewise."""
+
+    def near(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        wide, reference = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            within = np.abs(wide - reference) <= atol + rtol * np.abs(reference)
+        return np.asarray(np.where(np.isfinite(reference), within, _equal(a, b)))
+
+    return lambda outputs, expected: _first_difference(outputs, expected, near)
+
+
+def each(*rules: Differs) -> Differs:
+    """A rule of its own for each output, in order."""
+
+    def differs(outputs: Outputs, expected: Outputs) -> str | None:
+        for n, (rule, a, b) in enumerate(zip(rules, outputs, expected, strict=True)):
+            if found := rule([a], [b]):
+                return f"output {n}: {found}" if len(rules) > 1 else found
+        return None
+
+    return differs
+
+
+def _first_difference(
+    outputs: Outputs, expected: Outputs, agree: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> str | None:
+    if len(outputs) != len(expected):
+        return f"{len(outputs)} outputs, not {len(expected)}"
+    for n, (a, b) in enumerate(zip(outputs, expected, strict=True)):
+        which = f"output {n}: " if len(outputs) > 1 else ""
+        if a.shape != b.shape:
+            return f"{which}shape {a.shape}, not {b.shape}"
+        bad = np.argwhere(~agree(a, b))
+        if len(bad):
+            at = tuple(map(int, bad[0]))
+            return f"{which}{len(bad)} of {a.size} elements differ, first at {list(at)}: {a[at]}, not {b[at]}"
+    return None
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    same = a == b
+    if np.issubdtype(a.dtype, np.floating) and np.issubdtype(b.dtype, np.floating):
+        same |= np.isnan(a) & np.isnan(b)
+    return np.asarray(same)
