@@ -25,6 +25,10 @@ COMMANDS = (
     "eval memory",
     "eval perplexity",
     "generate",
+    "kernels list",
+    "kernels source",
+    "kernels check",
+    "kernels bench",
     "doctor",
 )
 
@@ -38,7 +42,7 @@ def test_help_names_every_command() -> None:
     text = done("--help").out
     for command in {command.split(" ")[0] for command in COMMANDS}:
         assert f"\n  {command} " in text
-    for group in ("models", "eval"):
+    for group in ("models", "eval", "kernels"):
         text = done(group, "--help").out
         assert all(f"\n  {c.split(' ')[1]} " in text for c in COMMANDS if c.startswith(group))
 
@@ -61,7 +65,7 @@ def test_no_command_is_forgotten_here() -> None:
     assert found == set(COMMANDS)
 
 
-@pytest.mark.parametrize("words", [[], ["models"], ["eval"]])
+@pytest.mark.parametrize("words", [[], ["models"], ["eval"], ["kernels"]])
 def test_a_group_alone_shows_its_help(words: list[str]) -> None:
     outcome = tq(*words)
     assert outcome.code == 2

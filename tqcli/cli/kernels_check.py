@@ -56,7 +56,7 @@ def check(
 ) -> None:
     """Checks Metal bodies without a Mac: races, bounds, unwritten memory, text, lint, results against the reference.
 
-    Exits with 1 if anything is found. Examples: tq kernels check qjl; tq kernels check my.metal --spec my.yaml
+    Exits with 1 if anything is found. Example: tq kernels check qjl, or: tq kernels check my.metal --spec my.yaml
     """
     if on_device:
         _on_device(name, spec, mutate, out, jobs, json)
