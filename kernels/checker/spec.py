@@ -47,20 +47,24 @@ class _Array(_Strict):
 class Input(_Array):
     """An input and what it holds."""
 
-    values: Literal["zeros", "ones", "arange", "normal"] | list[float] = "normal"
+    values: Literal["zeros", "ones", "arange", "normal"] | list[int | float] = "normal"
     """A list gives each element in row-major order; normal: mean 0, variance 1; of integers any from 0 to 255."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _fits(self) -> Input:
-        if isinstance(self.values, list) and len(self.values) != prod(self.shape):
-            raise ValueError(f"{len(self.values)} values for shape {self.shape}, which has {prod(self.shape)} elements")
+        if isinstance(self.values, list):
+            if len(self.values) != prod(self.shape):
+                elements = f"which has {prod(self.shape)} elements"
+                raise ValueError(f"{len(self.values)} values for shape {self.shape}, {elements}")
+            for value in self.values:
+                check_fits(value, self.dtype)
         return self
 
     def array(self) -> mx.array:
         count = prod(self.shape)
         if isinstance(self.values, list):
-            numbers = np.array(self.values)
+            numbers = np.array(self.values, dtype=self.dtype if self.dtype in _INTEGERS else np.float64)
         elif self.values == "normal":
             random = np.random.default_rng(self.seed)
             numbers = random.integers(0, 256, count) if self.dtype in _INTEGERS else random.standard_normal(count)
@@ -70,6 +74,16 @@ class Input(_Array):
         exact = numbers.astype(kind)
         array = mx.array(exact.astype(np.float32)) if kind == np.float64 else mx.array(exact)
         return array.astype(self.mlx_dtype).reshape(self.shape)
+
+
+def check_fits(value: float, dtype: str) -> None:
+    """Raises `ValueError` where an array of this dtype can't hold the value: an integer one any but its range's."""
+    if dtype in _INTEGERS:
+        limits = np.iinfo(dtype)
+        if not float(value).is_integer() or not limits.min <= int(value) <= limits.max:
+            raise ValueError(f"{value} is not one of {dtype}'s integers, {limits.min} to {limits.max}")
+    elif dtype == "bool" and value not in (0, 1):
+        raise ValueError(f"{value} is not a bool; write 0 or 1")
 
 
 class Output(_Array):
@@ -97,6 +111,13 @@ class Spec(_Strict):
             if isinstance(value, str) and value not in _DTYPES:
                 raise ValueError(f"{name}: {value!r} is not a number, true, false or one of {', '.join(_DTYPES)}")
         return template
+
+    @model_validator(mode="after")
+    def _init_value_fits(self) -> Spec:
+        for output in self.outputs.values():
+            if self.init_value is not None:
+                check_fits(self.init_value, output.dtype)
+        return self
 
     @field_validator("threadgroup")
     @classmethod

@@ -118,6 +118,10 @@ def test_normal_values_follow_the_seed(tmp_path: Path) -> None:
         ({"inputs": {"x": {"dtype": "int8", "shape": [3], "values": [1]}}}, "1 values for shape [3], which has 3"),
         ({"inputs": {"x": {"dtype": "int8", "shape": [1], "sed": 1}}}, "inputs.x.sed: no such setting; there are dtyp"),
         ({"inputs": {"x": {"dtype": "int8", "shape": []}}}, "inputs.x.shape: List should have at least 1 item"),
+        ({"inputs": {"x": {"dtype": "uint8", "shape": [1], "values": [300]}}}, "300 is not one of uint8's integers"),
+        ({"inputs": {"x": {"dtype": "int32", "shape": [1], "values": [9.5]}}}, "9.5 is not one of int32's integers"),
+        ({"inputs": {"x": {"dtype": "int32", "shape": [1], "values": [float("nan")]}}}, "nan is not one of int32's"),
+        ({"inputs": {"x": {"dtype": "int8", "shape": [1], "seed": -1}}}, "inputs.x.seed: Input should be greater than"),
         ({"headers": ["no.h"]}, "no.h is not there; headers lie beside the spec"),
     ],
 )  # fmt: skip
@@ -160,3 +164,15 @@ def test_mistakes_in_an_own_kernel_are_counted(tmp_path: Path) -> None:
     document = done("kernels", "check", body, "--spec", spec, "--mutate", "--json").document
     assert document["mutants"] == document["noticed"] == 3  # two indices and the grid
     assert document["score"] == 1
+
+
+def test_a_body_with_findings_is_not_mutated() -> None:
+    outcome = tq("kernels", "check", BUTTERFLY / "xor-no-barrier.metal", "--spec", BUTTERFLY / "spec.yaml", "--mutate")
+    assert outcome.code == 1
+    assert "data race on buf" in outcome.out and "mend what is found first" in outcome.err
+
+
+def test_outputs_that_are_no_numbers_are_names_in_json(tmp_path: Path) -> None:
+    body, spec = written(tmp_path, SPEC, BODY.replace("x[at]", "x[at] / 0.0f"))
+    document = tq("kernels", "check", body, "--spec", spec, "--json").document
+    assert document["outputs"][0]["first"] == ["nan", "inf", "inf", "inf"]

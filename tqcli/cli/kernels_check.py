@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,7 +138,7 @@ def _own(body: str, spec: Path, json: bool) -> bool:
         return clean
     _print_lines([*(lint or []), *checked.findings], f"{Path(body).name}: nothing found by the CPU checker")
     for output in outputs:
-        values = " ".join(f"{value:g}" for value in output["first"])
+        values = " ".join(value if isinstance(value, str) else f"{value:g}" for value in output["first"])
         print(f"{output['name']}: {output['dtype']} {output['shape']}, sha256 {output['sha256'][:12]}, starts {values}")
     if lint is None:
         _say_no_lint()
@@ -145,6 +146,7 @@ def _own(body: str, spec: Path, json: bool) -> bool:
 
 
 def _mutate(name: str | None, spec: Path | None, json: bool) -> bool:
+    from tqcli.kernels.checker import check as check_launch
     from tqcli.kernels.checker.mutate import SCORE, mutate, own_judge, reference_judge
     from tqcli.kernels.checker.operations import cases_of
     from tqcli.kernels.checker.spec import user_launch
@@ -152,6 +154,13 @@ def _mutate(name: str | None, spec: Path | None, json: bool) -> bool:
 
     if spec:
         launches = [user_launch(Path(str(name)), spec)]
+        if findings := check_launch(launches[0]).findings:
+            say("mistakes can only be put into a body in which nothing is found; mend what is found first")
+            if json:
+                _print_json({"clean": False, "findings": _findings(findings)})
+            else:
+                _print_lines(findings)
+            return False
         judge = own_judge(launches)
         only = None
     else:
@@ -269,9 +278,14 @@ def _output_documents(launch: Launch, outputs: Sequence[Any]) -> list[dict[str, 
     for name, dtype, output in zip(launch.kernel.outputs, launch.output_dtypes, outputs, strict=True):
         digest = sha256(output.tobytes()).hexdigest()
         kind = str(dtype).removeprefix("mlx.core.")
-        first = [value.item() for value in output.reshape(-1)[:4]]
+        first = [_number_or_name(value.item()) for value in output.reshape(-1)[:4]]
         documents.append({"name": name, "dtype": kind, "shape": list(output.shape), "sha256": digest, "first": first})
     return documents
+
+
+def _number_or_name(value: float) -> float | str:
+    """JSON has no NaN and no infinities: their names."""
+    return value if isfinite(value) else str(value)
 
 
 def _print_json(document: dict[str, Any]) -> None:
