@@ -34,6 +34,18 @@ COMMON: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 """Arguments that most of mlx-lm's architectures take, of a tiny model."""
+LATENT: dict[str, Any] = {
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": None,
+    "n_shared_experts": None,
+    "first_k_dense_replace": 9,
+}
+"""Settings of multi-head latent attention, as deepseek_v3 has it."""
 
 
 def write_tiny_model(

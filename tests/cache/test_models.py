@@ -19,7 +19,7 @@ import pytest
 from mlx_lm.generate import generate_step, stream_generate
 from mlx_lm.models.cache import KVCache, load_prompt_cache, make_prompt_cache, save_prompt_cache
 from mlx_lm.utils import load_model, load_tokenizer
-from tiny_models import COMMON, write_tiny_model
+from tiny_models import COMMON, LATENT, write_tiny_model
 
 from tqcli.cache import (
     CompressedCaches,
@@ -256,19 +256,8 @@ def test_layers_that_share_a_cache_keep_it() -> None:
 
 
 def test_latent_attention_and_attention_of_an_own_kind_are_refused_by_name() -> None:
-    latent = {
-        "q_lora_rank": None,
-        "kv_lora_rank": 32,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 16,
-        "v_head_dim": 16,
-        "moe_intermediate_size": 32,
-        "n_routed_experts": None,
-        "n_shared_experts": None,
-        "first_k_dense_replace": 9,
-    }
     with pytest.raises(InputError, match="as multi-head latent attention does"):
-        compress_cache(architecture("deepseek_v3", **latent), plan("affine@4"))
+        compress_cache(architecture("deepseek_v3", **LATENT), plan("affine@4"))
     with pytest.raises(InputError, match="gemma2 doesn't use mlx-lm's common attention function"):
         compress_cache(architecture("gemma2"), plan("affine@4"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from small_models import some_ids
-from tiny_models import COMMON
+from tiny_models import COMMON, LATENT
 
 from tqcli.capture.geometry import describe_layers
 from tqcli.capture.manifest import LayerRecord, SkippedLayer
@@ -50,17 +50,6 @@ STATE_SPACE: dict[str, Any] = {
     "mamba_hidden_act": "silu",
     "mlp_hidden_act": "relu2",
     "time_step_limit": (0.0, 1e9),
-}
-LATENT: dict[str, Any] = {
-    "q_lora_rank": None,
-    "kv_lora_rank": 32,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "moe_intermediate_size": 32,
-    "n_routed_experts": None,
-    "n_shared_experts": None,
-    "first_k_dense_replace": 9,
 }
 MIXTURE: dict[str, Any] = {"num_local_experts": 2, "num_experts_per_tok": 1}
 CHUNKED: dict[str, Any] = {

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tqcli.kernels import prod_scores, unrotate_dequantise, unsketch
-from tqcli.kernels.prod_scores.cases import cases, coded
-from tqcli.kernels.runtime.case import to_numpy
+from tqcli.kernels.prod_scores.cases import coded
 
 
 def normal(*shape: int) -> mx.array:
@@ -40,14 +39,6 @@ def test_a_batch_is_scored_row_by_row() -> None:
         own = replace(first, codes=first.codes[row], scales=None if first.scales is None else first.scales[row])
         signed = replace(left, signs=left.signs[row], scales=left.scales[row])
         assert mx.allclose(got[row], prod_scores(q[row], own, signed), rtol=1e-5, atol=1e-4).item()
-
-
-def test_every_launch_fits_and_its_expected_outputs_pass() -> None:
-    for case in cases():
-        case.launch.check()
-        expected = [to_numpy(array) for array in case.expected()]
-        assert expected[0].shape == case.launch.output_shapes[0], case.launch.note
-        assert case.differs(expected, expected) is None, case.launch.note
 
 
 def test_no_tokens() -> None:

@@ -4,9 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tqcli.kernels.qjl.cases import NearZero, cases
+from tqcli.kernels.qjl.cases import NearZero
 from tqcli.kernels.qjl.launch import encode_launch, scores_launch
-from tqcli.kernels.runtime.case import to_numpy
 
 SCALES = np.array([16000, 16001], dtype=np.uint16)
 PROJECTED = np.array([[1.0, -2.0, 1e-7], [3.0, 0.5, -4.0]])
@@ -14,15 +13,6 @@ PROJECTED = np.array([[1.0, -2.0, 1e-7], [3.0, 0.5, -4.0]])
 
 def outputs(words: list[int], scales: np.ndarray = SCALES) -> list[np.ndarray]:
     return [np.array(words, dtype=np.uint32)[:, None], scales]
-
-
-def test_every_launch_fits_and_its_expected_outputs_pass() -> None:
-    for case in cases():
-        case.launch.check()
-        expected = [to_numpy(array) for array in case.expected()]
-        shapes = [tuple(shape) for shape in case.launch.output_shapes]
-        assert [array.shape for array in expected] == shapes, case.launch.note
-        assert case.differs(expected, expected) is None, case.launch.note
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tqcli.kernels.runtime.case import to_numpy
-from tqcli.kernels.vector_quant.cases import NearlyNearest, cases
+from tqcli.kernels.vector_quant.cases import NearlyNearest
 from tqcli.kernels.vector_quant.launch import quantise_launch
 
 X = mx.array([[[0.0, 1e-8], [3.0, 1.0]]])
@@ -14,15 +13,6 @@ CODEBOOK = mx.array([[0.0, 1.0], [0.0, -1.0], [4.0, 1.0]])
 
 def coded(*codes: int) -> list[np.ndarray]:
     return [np.array([codes], dtype=np.uint8)]
-
-
-def test_every_launch_fits_and_its_expected_outputs_pass() -> None:
-    for case in cases():
-        case.launch.check()
-        expected = [to_numpy(array) for array in case.expected()]
-        shapes = [tuple(shape) for shape in case.launch.output_shapes]
-        assert [array.shape for array in expected] == shapes, case.launch.note
-        assert case.differs(expected, expected) is None, case.launch.note
 
 
 @pytest.mark.parametrize(
