@@ -14,7 +14,7 @@ from tqcli.kernels.attend.parts import SIMDGROUPS, Parts, Seen, divide
 from tqcli.kernels.attend.prepare import restored, turn_tables
 from tqcli.kernels.attend.readers import Tokens
 from tqcli.kernels.runtime import Kernel, Launch, chosen, run
-from tqcli.kernels.runtime.kernel import Parameter
+from tqcli.kernels.runtime.kernel import Parameter, unused
 
 _ROWS_AT_MOST = 8
 _HERE = Path(__file__).parent
@@ -136,7 +136,7 @@ def reduce_launch(partial: list[mx.array], of_coded: int, sink_logits: mx.array 
     """
     tops, totals, outputs = partial
     vectors, rows, count, d = outputs.shape
-    logits = mx.zeros((8,)) if sink_logits is None else mx.contiguous(sink_logits.astype(mx.float32))
+    logits = unused() if sink_logits is None else mx.contiguous(sink_logits.astype(mx.float32))
     sizes = np.array([count, of_coded], dtype=np.int32)
     return Launch(
         kernel=REDUCE,

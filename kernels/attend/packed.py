@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from tqcli.kernels.attend.prepare import coded_queries, key_table, offset_terms, products
 from tqcli.kernels.attend.readers import Groups, Levels, Packed, Reader, Vectors
-from tqcli.kernels.runtime.kernel import Parameter
+from tqcli.kernels.runtime.kernel import Parameter, unused
 
 _KINDS: dict[type, int] = {Levels: 0, Groups: 1, Vectors: 2}
 
@@ -16,7 +16,7 @@ def key_inputs(q: mx.array, reader: Reader) -> list[mx.array]:
     codes, codes2, scales, scales2 = _arrays(reader.packed)
     if reader.sketch is not None:
         codes2, scales2 = reader.sketch.planes[0], _scales(reader.sketch)
-    queries, table = coded_queries(q, reader), _floats()
+    queries, table = coded_queries(q, reader), unused()
     terms = offset_terms(q, reader.offset)
     if isinstance(reader.packed, Vectors):
         return [terms, codes, codes2, scales, scales2, products(queries, reader.packed)]
@@ -27,7 +27,7 @@ def key_inputs(q: mx.array, reader: Reader) -> list[mx.array]:
 
 def value_inputs(reader: Reader) -> tuple[list[mx.array], int]:
     """The kernel's arrays of values but for the raw ones, and the floats between two vectors' codebooks."""
-    packed, table, step = reader.packed, _floats(), 0
+    packed, table, step = reader.packed, unused(), 0
     if isinstance(packed, Levels):
         table = packed.levels
     elif isinstance(packed, Vectors):
@@ -75,7 +75,7 @@ def codes_of(packed: Packed) -> mx.array:
 
 def present(x: mx.array) -> mx.array:
     """The array, or one of zeros in the place of one without elements, which a kernel doesn't take."""
-    return x if x.size else mx.zeros((8,), dtype=x.dtype)
+    return x if x.size else unused(x.dtype)
 
 
 def _shape(packed: Packed) -> tuple[int, int, int, bool]:
@@ -88,20 +88,12 @@ def _shape(packed: Packed) -> tuple[int, int, int, bool]:
 def _arrays(packed: Packed) -> list[mx.array]:
     """Codes, those of the second plane, scales, and biases; something in the place of each that there isn't."""
     if isinstance(packed, Levels):
-        second = packed.planes[1] if len(packed.planes) > 1 else _words()
-        return [packed.planes[0], second, _scales(packed), _floats()]
+        second = packed.planes[1] if len(packed.planes) > 1 else unused(mx.uint32)
+        return [packed.planes[0], second, _scales(packed), unused()]
     if isinstance(packed, Groups):
-        return [packed.codes, _words(), packed.scales, packed.biases]
-    return [packed.codes, _words(), _floats(), _floats()]
+        return [packed.codes, unused(mx.uint32), packed.scales, packed.biases]
+    return [packed.codes, unused(mx.uint32), unused(), unused()]
 
 
 def _scales(packed: Levels) -> mx.array:
-    return _floats() if packed.scales is None else packed.scales
-
-
-def _floats() -> mx.array:
-    return mx.zeros((8,))
-
-
-def _words() -> mx.array:
-    return mx.zeros((8,), dtype=mx.uint32)
+    return unused() if packed.scales is None else packed.scales

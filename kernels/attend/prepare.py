@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from tqcli.kernels.attend.readers import Levels, Offset, Reader, Vectors
+from tqcli.kernels.runtime.kernel import unused
 
 FINE = 64
 """Positions that one entry of the coarse table of turns covers."""
@@ -69,7 +70,7 @@ def turn_tables(frequencies: tuple[float, ...], tokens: int) -> tuple[mx.array, 
     float32 [coarse, pairs, 2] and [pairs, 64, 2], the angles taken in float64; unused ones without frequencies.
     """
     if not frequencies:
-        return mx.zeros((8,)), mx.zeros((8,))
+        return unused(), unused()
     coarse = 1 << max(0, -(-tokens // FINE) - 1).bit_length()  # few sizes, so that the tables are made seldom
     return _turn_tables(frequencies, coarse)
 

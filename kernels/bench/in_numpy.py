@@ -11,22 +11,37 @@ _BLOCK = 1 << 14
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """uint8 [..., n] to uint32 words, n * bits a multiple of 32."""
-    of_bits = codes[..., None] >> np.arange(bits, dtype=np.uint8) & np.uint8(1)
-    flat = of_bits.reshape(*codes.shape[:-1], -1)
-    return np.packbits(flat, axis=-1, bitorder="little").view(np.uint32)
+    """uint8 [..., n] to uint32 words; bits 1, 2, 4 or 8, and n * bits a multiple of 32."""
+    if bits == 1:
+        return np.packbits(codes, axis=-1, bitorder="little").view(np.uint32)
+    a_byte = 8 // bits
+    packed = codes[..., ::a_byte].copy()
+    for n in range(1, a_byte):
+        packed |= codes[..., n::a_byte] << np.uint8(n * bits)
+    return packed.view(np.uint32)
 
 
 def unpack(words: Array, bits: int) -> Array:
-    """The inverse."""
-    of_bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
-    weights = (1 << np.arange(bits)).astype(np.uint8)
-    return np.asarray(of_bits.reshape(*words.shape[:-1], -1, bits) @ weights)
+    """The inverse, of any number of bits that fill the words."""
+    packed = words.view(np.uint8)
+    if bits == 1:
+        return np.unpackbits(packed, axis=-1, bitorder="little")
+    if 8 % bits:
+        of_bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*words.shape[:-1], -1, bits)
+        return np.asarray(of_bits @ (1 << np.arange(bits)).astype(np.uint8))
+    a_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    codes = np.empty((*packed.shape[:-1], packed.shape[-1] * a_byte), dtype=np.uint8)
+    for n in range(a_byte):
+        np.bitwise_and(packed >> np.uint8(n * bits), mask, out=codes[..., n::a_byte])
+    return codes
 
 
 def quantise(y: Array, thresholds: Array) -> Array:
-    """The number of thresholds below each element."""
-    return np.searchsorted(thresholds, y).astype(np.uint8)
+    """The number of thresholds below each element: for a few of them faster than `np.searchsorted`."""
+    codes = np.zeros(y.shape, dtype=np.uint8)
+    for threshold in thresholds.astype(y.dtype):
+        codes += y > threshold
+    return codes
 
 
 def rotate_quantise(x: Array, rotation: Array, thresholds: Array, bits: int) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from tqcli.kernels.bit_pack.reference import unpack_bits
 from tqcli.kernels.hadamard_quant import reference
 from tqcli.kernels.hadamard_quant.launch import dequantise_launch, quantise_launch
 from tqcli.kernels.hadamard_quant.matrix import hadamard_matrix
-from tqcli.kernels.runtime.case import Case
+from tqcli.kernels.runtime.case import Case, bfloat16_steps
 from tqcli.kernels.scales import has_embedded_scale
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -120,7 +120,7 @@ class NearThresholds:
         for n, (a, b) in enumerate(zip(outputs, expected, strict=True)):
             if a.shape != b.shape:
                 return f"output {n}: shape {a.shape}, not {b.shape}"
-        steps = np.abs(self.scales(outputs).astype(np.int64) - self.scales(expected).astype(np.int64))
+        steps = bfloat16_steps(self.scales(outputs), self.scales(expected))
         if steps.max() > 1:
             return f"scale {int(steps.argmax())} is {int(steps.max())} steps of a bfloat16 off"
         codes, wanted = self.codes(outputs), self.codes(expected)

@@ -15,6 +15,7 @@ from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.hadamard_quant import reference
 from tqcli.kernels.hadamard_quant.matrix import core_signs, core_size, has_hadamard
 from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.runtime.kernel import unused
 from tqcli.kernels.scales import has_embedded_scale
 
 _DENSE = "there is no kernel for a rotation given as a matrix"
@@ -121,7 +122,7 @@ def quantise_launch(
     sizes = mx.array([x.size // d, lead[-1], *turns], dtype=mx.int32)
     template, grid, group = _geometry(signs, bits, x.size // d)
     flags = {"UNBIASED": unbiased, "EMBEDDED": embedded, "CENTRED": offset is not None}
-    subtracted = mx.zeros((1,)) if offset is None else offset.astype(mx.float32)
+    subtracted = unused(elements=1) if offset is None else offset.astype(mx.float32)
     core = core_signs(core_size(d), inverse=False)
     return Launch(
         QUANTISE,
@@ -151,8 +152,8 @@ def dequantise_launch(
     d = signs.shape[1]
     vectors = planes[0].size // width
     template, grid, group = _geometry(signs, bits, vectors)
-    second = planes[1] if len(planes) == 2 else mx.zeros((1,), dtype=mx.uint32)
-    stored = mx.zeros((1,), dtype=mx.uint16) if scales is None else scales.astype(mx.bfloat16).view(mx.uint16)
+    second = planes[1] if len(planes) == 2 else unused(mx.uint32, 1)
+    stored = unused(mx.uint16, 1) if scales is None else scales.astype(mx.bfloat16).view(mx.uint16)
     core = core_signs(core_size(d), inverse=True)
     return Launch(
         DEQUANTISE,

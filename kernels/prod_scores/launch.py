@@ -12,6 +12,7 @@ from tqcli.kernels.prod_scores import reference
 from tqcli.kernels.prod_scores.coded import Residuals, Rotated
 from tqcli.kernels.qjl.reference import project
 from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.runtime.kernel import unused
 from tqcli.kernels.scales import has_embedded_scale
 
 SCORES = Kernel(
@@ -54,7 +55,7 @@ def scores_launch(q: mx.array, first: Rotated, left: Residuals) -> Launch:
     (heads, queries, d), (tokens, width) = q.shape, first.codes.shape[-2:]
     m, sign_width = left.sketch.shape[0], left.signs.shape[-1]
     at_once = min(_QUERIES_AT_ONCE, 1 << (queries - 1).bit_length())
-    scales = mx.zeros((1,), dtype=mx.bfloat16) if first.scales is None else first.scales.reshape(heads, tokens)
+    scales = unused(mx.bfloat16, 1) if first.scales is None else first.scales.reshape(heads, tokens)
     return Launch(
         kernel=SCORES,
         inputs=(

@@ -12,7 +12,7 @@ import numpy as np
 from tqcli.kernels.bit_pack.reference import unpack_bits
 from tqcli.kernels.qjl import reference
 from tqcli.kernels.qjl.launch import encode_launch, scores_launch
-from tqcli.kernels.runtime.case import Case, Outputs, close
+from tqcli.kernels.runtime.case import Case, Outputs, bfloat16_steps, close
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FLOAT32_STEP = 2.0**-23
@@ -76,7 +76,7 @@ class NearZero:
         used = self.projected.shape[-1] - 32 * (outputs[0].shape[-1] - 1)
         if np.any(outputs[0][:, -1].astype(np.uint64) >> np.uint64(used)):
             return "bits beyond the last sign are set"
-        steps = np.abs(outputs[1].astype(np.int64) - expected[1].astype(np.int64))
+        steps = bfloat16_steps(outputs[1], expected[1])
         return f"scale {steps.argmax()} is {steps.max()} steps of a bfloat16 off" if steps.max() > 1 else None
 
     def boundary_codes(self, outputs: Outputs, expected: Outputs) -> tuple[int, int]:

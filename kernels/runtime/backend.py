@@ -23,7 +23,14 @@ VARIABLE = "TQ_BACKEND"
 GPU_BACKENDS = ("metal", "cuda")
 BACKENDS = (*GPU_BACKENDS, "mlx")
 NEVER = 1 << 62
-CROSSOVER: dict[str, int] = {"bit_pack": NEVER, "bit_unpack": NEVER, "scalar_dequantise": 60_000_000}
+CROSSOVER: dict[str, int] = {
+    "bit_pack": 13_000_000,
+    "bit_unpack": NEVER,
+    "scalar_dequantise": 21_000_000,
+    "vector_dequantise": 29_000_000,
+    "vector_scores": 22_000_000,
+    "attend": 30_000_000,
+}
 """Operation: elements of its main input from which its kernel is faster than plain operations, by `tq kernels bench`.
 
 On an NVIDIA H200 (docs/kernels.md). An operation that isn't here takes its kernel at every size.

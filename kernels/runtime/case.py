@@ -10,6 +10,7 @@ import numpy as np
 
 from tqcli.kernels.runtime.kernel import Launch
 
+_BFLOAT16_INFINITY = 0x7F80
 Outputs = Sequence[np.ndarray]
 Differs = Callable[[Outputs, Outputs], str | None]
 """Says how outputs (first) differ from the expected ones (second) beyond what is allowed; None if they agree."""
@@ -30,6 +31,13 @@ class Case:
 def to_numpy(array: mx.array) -> np.ndarray:
     """The array's elements; bfloat16, which NumPy hasn't, as float32."""
     return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+
+
+def bfloat16_steps(bits: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """How many numbers apart bfloat16 of the same sign are, given as their 16 bits; any NaN is as good as another."""
+    steps = np.abs(bits.astype(np.int64) - expected.astype(np.int64))
+    both_nan = np.all([of.astype(np.int64) & 0x7FFF > _BFLOAT16_INFINITY for of in (bits, expected)], axis=0)
+    return np.asarray(np.where(both_nan, 0, steps))
 
 
 def exactly(outputs: Outputs, expected: Outputs) -> str | None:
