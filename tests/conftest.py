@@ -1,4 +1,4 @@
-"""Models that tests of several packages use."""
+"""Models and machines that tests of several packages use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pytest
 from tiny_models import write_tiny_model
 
+from tqcli.kernels.runtime import backend
 from tqcli.models import LoadedModel, load
 
 if find_spec("hypothesis"):  # tests/cuda does without
@@ -21,6 +22,20 @@ if find_spec("hypothesis"):  # tests/cuda does without
 
 class TinyModelDir(Protocol):
     def __call__(self, model_type: str = "llama", **sizes: Any) -> Path: ...
+
+
+class NeverFaster(dict[str, int]):
+    """Crossover sizes that no call reaches."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return backend.NEVER
+
+
+@pytest.fixture
+def gpu_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with a GPU whose kernels are never worth a launch: plain operations, each for its own reason."""
+    monkeypatch.setattr(backend, "preferred", lambda: ("cuda", "MLX computes on this GPU"))
+    monkeypatch.setattr(backend, "CROSSOVER", NeverFaster())
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ _HELD = 4
 _GRID_SIDE = 65535
 """Threadgroups along the second and the third side of a grid, at most."""
 _INT32_MAX = 2**31 - 1
+_UNSKETCHED = "there is no kernel for this product of matrices"
 
 
 def sketch_signs(x: mx.array, sketch: mx.array, backend: str | None = None) -> tuple[mx.array, mx.array]:
@@ -118,10 +119,11 @@ def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -
     """The vector scale * gain * S.T sign(S x), float32 [..., tokens, d].
 
     Its inner products are those of `sketch_scores`; arguments and errors as there. Plain MLX operations on every
-    back-end: a product of matrices, which attention with the estimator never takes.
+    back-end.
     """
     _check_sketch(sketch, sketch.shape[-1])
     _check_coded(signs, scales, sketch, gain)
+    chosen("unsketch", signs.size * 32, unsupported=_UNSKETCHED)
     return reference.unsketch(signs, scales, sketch, gain)
 
 

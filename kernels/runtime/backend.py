@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -76,11 +77,19 @@ def set_backend(name: str | None) -> None:
     _named = name
 
 
-def used() -> list[Use]:
-    """Every decision since the start or the last `reset_used`, by operation, back-end and reason."""
+def used(before: Iterable[Use] = ()) -> list[Use]:
+    """Every decision of this process since the start or the last `reset_used`, by operation, back-end and reason.
+
+    before: what an earlier call gave, which is taken off.
+    """
     with _lock:
-        counts = sorted(_calls.items())
-    return [Use(*decision, calls) for decision, calls in counts]
+        calls = _calls.copy()
+    return _listed(calls - _counted(before))
+
+
+def added(parts: Iterable[Iterable[Use]]) -> list[Use]:
+    """The decisions of several parts of the work together, in the order of `used`."""
+    return _listed(_counted(use for part in parts for use in part))
 
 
 def reset_used() -> None:
@@ -94,6 +103,17 @@ def available() -> tuple[str, ...]:
     """Back-ends that this machine has, the one that `auto` prefers first; `mlx` always is the last."""
     there = {"metal": mx.metal.is_available(), "cuda": mx.cuda.is_available(), "mlx": True}
     return tuple(name for name in BACKENDS if there[name])
+
+
+def _counted(uses: Iterable[Use]) -> Counter[tuple[str, str, str]]:
+    calls: Counter[tuple[str, str, str]] = Counter()
+    for use in uses:
+        calls[use.operation, use.backend, use.reason] += use.calls
+    return calls
+
+
+def _listed(calls: Counter[tuple[str, str, str]]) -> list[Use]:
+    return [Use(*decision, count) for decision, count in sorted(calls.items())]
 
 
 def _decide(operation: str, size: int, backend: str | None, unsupported: str | None) -> tuple[str, str]:

@@ -90,9 +90,35 @@ def test_what_the_kernel_does_not_take_has_a_reason() -> None:
     assert reason(layer, 150, 16) is None
     assert reason(layer, 150, 17) == "more than 16 query positions"
     assert reason(layer, 150, 2, mx.ones((2, 150), dtype=mx.bool_)) == "a mask that is an array"
-    for uncoded in (replace(layer, recent=200), replace(layer, codec="identity | turboquant-mse@4")):
-        assert "not coded yet" in str(reason(uncoded, 150, 1))
-    assert "reader" in str(reason(replace(layer, codec="turboquant-mse@2.5"), 150, 1))
+    assert reason(replace(layer, recent=200), 150, 1) == "keys of which none is coded yet"
+    late = replace(layer, codec="turboquant-mse@4,center=none | turboquant-mse@4,center=mean", recent=100)
+    assert reason(late, 150, 1) == "values of which none is coded yet"
+    for unread in ("identity", "turboquant-mse@2.5"):
+        found = reason(replace(layer, codec=f"{unread} | turboquant-mse@4"), 150, 1)
+        assert found == f"{unread} has no reader for the kernel"
+
+
+def test_attention_that_sees_nothing_coded_is_counted_too() -> None:
+    layer = Layer("turboquant-mse@4", recent=70)
+    q, k, v = layer.tensors(70)
+    before = used()
+    run(layer.cache(), q, k, v, 35)
+    assert [(use.operation, use.backend, use.calls) for use in used(before)] == [("attend", "mlx", 2)]
+
+
+@pytest.mark.usefixtures("gpu_left_alone")
+@pytest.mark.parametrize(("codec", "operation"), [("qjl@2", "qjl_scores"), ("turboquant-prod@3", "prod_scores")])
+def test_keys_that_are_decoded_in_the_place_of_estimates_are_counted(codec: str, operation: str) -> None:
+    layer = Layer(f"{codec},center=none | identity")
+    q, k, v = layer.tensors(150)
+    for chunk in (150, 1):
+        before = used()
+        run(layer.cache(), q, k, v, chunk)
+        found = used(before)
+        decoded = sum(use.calls for use in found if use.operation == operation and "keys are decoded" in use.reason)
+        estimated = sum(use.calls for use in found if use.operation == operation) - decoded
+        assert decoded == sum(use.calls for use in found if use.operation == "unsketch") > 0
+        assert decoded > estimated if chunk == 150 else decoded < estimated
 
 
 def test_plain_operations_answer_where_there_is_no_gpu_and_it_is_counted() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from running import done, make_capture, workplace
 
 from tqcli.cli.app import run
 from tqcli.kernels.runtime import backend, set_backend
@@ -41,3 +43,26 @@ def test_it_holds_for_one_command_alone() -> None:
     assert backend.preferred() == ("mlx", "named by --backend")
     assert run(decompress) == 2
     assert backend.preferred()[1] != "named by --backend"
+
+
+def test_every_report_says_what_was_taken_and_why(tmp_path: Path) -> None:
+    capture, plain = make_capture(tmp_path / "capture"), ("--backend", "mlx")
+    codec = ("--codec", "turboquant-mse@4")
+    encoded = ["compress", capture, "--out", tmp_path / "encoded", "--overwrite"]
+    prompted = ["generate", workplace() / "model", "--prompt", "It was the best of times, " * 8, "--max-tokens", 3]
+    text = ["--dataset", workplace() / "book.txt", "--windows", 1, "--tokens", 99, "--overwrite"]
+    commands = (
+        *(["eval", kind, capture, *codec] for kind in ("distortion", "attention", "memory")),
+        ["eval", "perplexity", workplace() / "model", *text, *codec],
+        [*encoded, "--bits", 4],
+        ["decompress", tmp_path / "encoded", "--out", tmp_path / "decoded", "--overwrite"],
+        [*prompted, *codec],
+    )
+    for command in commands:
+        backends = done(*command, *plain, "--json", folder=tmp_path).document["backends"]
+        assert {(use["backend"], use["reason"]) for use in backends} == {("mlx", "named by --backend")}, command
+        assert all(use["calls"] > 0 for use in backends)
+        assert any(use["operation"].startswith("hadamard_") for use in backends)
+        shown = done(*command, *plain, folder=tmp_path)
+        lines = [line.removeprefix("tq: ") for line in (shown.out + shown.err).splitlines()]
+        assert lines.count("Operations: plain MLX (named by --backend)") == 1, command

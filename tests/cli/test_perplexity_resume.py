@@ -87,6 +87,7 @@ def test_a_run_keeps_its_windows_and_what_it_came_to(tmp_path: Path) -> None:
     names = {f"window-0000{window}.{suffix}" for window in range(WINDOWS) for suffix in ("safetensors", "json")}
     assert set(files_of(tmp_path / "run")) == {MANIFEST, "result.json", *names}
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == outcome.document
+    assert {"attend", "hadamard_quantise", "mx.quantize"} <= {use["operation"] for use in outcome.document["backends"]}
 
 
 def test_left_out_the_folder_is_named_after_the_settings_and_gone_on_with(tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_a_write_that_was_cut_short_is_no_window(unfinished: Path, whole: Path) 
 
 
 def test_a_broken_manifest_is_refused(finished: Path) -> None:
-    for text in ("{", "[]", '{"format": "tq-perplexity", "version": 2}', '{"format": "tq-perplexity", "version": 1}'):
+    for text in ("{", "[]", '{"format": "tq-perplexity", "version": 1}', '{"format": "tq-perplexity", "version": 2}'):
         (finished / MANIFEST).write_text(text)
         before = files_of(finished)
         assert MANIFEST in refusal(*arguments(finished, "--resume"))

@@ -59,6 +59,8 @@ def test_windows_of_several_processes_come_to_what_one_measures(tiny: LoadedMode
     for window, scores in (first.finished | second.finished).items():
         read = together.finished[window]
         assert (read.text_bytes, read.baseline, read.readings) == (scores.text_bytes, scores.baseline, scores.readings)
+        assert read.backends == scores.backends != []
+    assert perplexity_result(together).backends == perplexity_result(alone).backends
 
 
 def test_what_is_not_finite_comes_back_as_it_was(tiny: LoadedModel, tmp_path: Path) -> None:

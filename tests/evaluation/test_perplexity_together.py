@@ -18,6 +18,7 @@ from tqcli.evaluation.perplexity import PerplexityRun
 from tqcli.evaluation.perplexity_folder import PerplexityFolder
 from tqcli.evaluation.perplexity_result import perplexity_result
 from tqcli.evaluation.perplexity_together import begin_together, run_together
+from tqcli.kernels.runtime import preferred
 from tqcli.models import LoadedModel, load
 
 TEXT = Text("words", (Document("words", "a single man, naïve and in possession of 7 good fortunes; " * 60),))
@@ -72,6 +73,7 @@ def test_every_process_ends_with_the_scores_of_all(tiny: LoadedModel, size: int)
                 np.testing.assert_array_equal(getattr(of, name), getattr(expected.scores[case], name), strict=True)
     total, expected_total = (perplexity_result(run).codecs[0].total for run in (first, one))
     assert total["kl_mean"] == expected_total["kl_mean"]
+    assert perplexity_result(first).backends == perplexity_result(one).backends != []
 
 
 def test_what_the_figures_depend_on_is_compared(tiny: LoadedModel, tmp_path: Path) -> None:
@@ -79,4 +81,5 @@ def test_what_the_figures_depend_on_is_compared(tiny: LoadedModel, tmp_path: Pat
     begin_together(PerplexityFolder(tmp_path / "run", new_run(tiny)), group, overwrite=False, resume=False)
     (facts,) = group.facts
     assert facts["model weights sha256"] == tiny.weights_sha256
+    assert facts["kernel backend"] == preferred()[0]
     assert (facts["calibration"], facts["dataset tokens"], facts["rechunk"]) == (None, 63, 20)

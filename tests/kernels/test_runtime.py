@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tqcli.errors import InputError
-from tqcli.kernels.runtime import Kernel, Launch, Use, backend, chosen, reset_used, run, set_backend, used
+from tqcli.kernels.runtime import Kernel, Launch, Use, added, backend, chosen, reset_used, run, set_backend, used
 from tqcli.kernels.runtime.attributes import CUDA_VALUES, METAL_ATTRIBUTES
 from tqcli.kernels.runtime.case import close, each, exactly, to_numpy
 from tqcli.kernels.runtime.cuda import shared_declarations
@@ -59,6 +59,22 @@ def test_without_a_gpu_plain_operations_run_and_it_is_counted() -> None:
     assert used() == [Use("attend", "mlx", "MLX finds no GPU", 1), Use("pack", "mlx", "MLX finds no GPU", 2)]
     reset_used()
     assert used() == []
+
+
+@pytest.mark.usefixtures("without_gpu")
+def test_parts_of_the_work_are_counted_apart_and_added() -> None:
+    chosen("pack", 5)
+    before = used()
+    assert used(before) == []
+    assert [chosen("pack", 5), chosen("attend", 5), chosen("pack", 5, "mlx")] == ["mlx"] * 3
+    part = used(before)
+    assert part == [
+        Use("attend", "mlx", "MLX finds no GPU", 1),
+        Use("pack", "mlx", "MLX finds no GPU", 1),
+        Use("pack", "mlx", "named by the call", 1),
+    ]
+    assert added([part, before]) == used() == added([used()])
+    assert added([]) == []
 
 
 @pytest.mark.usefixtures("without_gpu")

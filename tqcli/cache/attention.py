@@ -15,6 +15,7 @@ from tqcli.cache.fused import fused
 from tqcli.cache.tensor import TensorCache
 from tqcli.cache.visibility import Visibility
 from tqcli.kernels.blocks import on_cpu
+from tqcli.kernels.runtime import chosen
 
 BLOCK = 512
 """Tokens that are decoded at a time, and queries that are answered at a time."""
@@ -22,6 +23,7 @@ _ROWS = 128
 """Queries at a time where what they see depends on their position: the others' tokens are left out."""
 _LOWEST = -3.4e38
 """Below every logit, and finite, so that a row in which nothing is visible yet gives no NaN."""
+_UNCODED = "no query sees anything coded with loss: mlx-lm's own attention"
 
 
 def attend(
@@ -45,6 +47,7 @@ def attend(
     dtype = mx.float64 if queries.dtype == mx.float64 else mx.float32
     exact = dtype == mx.float64
     if all(of.lossless or (not exact and of.coded_before(last) == of.sinks_held) for of in (keys, values)):
+        chosen("attend", queries.size, unsupported=_UNCODED)
         begin, mask = visible.plain()
         k, v = (of.whole(begin).reshape(batch, -1, visible.tokens - begin, of.ctx.head_dim) for of in (keys, values))
         output = mx.fast.scaled_dot_product_attention(queries, k, v, scale=scale, mask=mask, sinks=sink_logits)

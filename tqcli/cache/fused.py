@@ -43,10 +43,10 @@ def readable(
         return "a mask that is an array"
     if queries.dtype == mx.float64:
         return "float64"
-    packed = keys.packed(), values.packed()
-    if packed[0] is None or packed[1] is None:
-        return "keys or values that are not coded yet, or that the kernel has no reader for"
-    return refused(packed[0].reader, packed[1].reader, keys.ctx.head_dim, values.ctx.head_dim) or (packed[0], packed[1])
+    k, v = keys.packed(), values.packed()
+    if isinstance(k, str) or isinstance(v, str):
+        return k if isinstance(k, str) else str(v)
+    return refused(k.reader, v.reader, keys.ctx.head_dim, values.ctx.head_dim) or (k, v)
 
 
 def by_kernel(

@@ -17,6 +17,9 @@ from tqcli.codecs.spec import CodecSpec
 from tqcli.codecs.warm_up import WARM_UP_TOKENS
 from tqcli.errors import InputError
 from tqcli.kernels.attend import Raw, Tokens
+from tqcli.kernels.runtime import chosen
+
+_DECODED = "for so many queries keys are decoded, which is quicker"
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,8 @@ class TensorCache:
         """The codec's estimates of <q, key> for coded keys: q [vectors, queries, head_dim], one group a vector."""
         ctx, coded = replace(self._at(start, stop), n_q_heads=self.ctx.n_kv_heads), self.coded(start, stop, after)
         if self.codec.quicker_decoded(q.shape[1], stop - start, ctx):
+            if operation := self.codec.scores_operation:
+                chosen(operation, q.size, unsupported=_DECODED)
             return Codec.scores(self.codec, q, coded, ctx)
         return self.codec.scores(q, coded, ctx)
 
@@ -212,15 +217,15 @@ class TensorCache:
         """Coded tokens, float32 [vectors, tokens, head_dim]."""
         return self.codec.decode(self.coded(start, stop, after), self._at(start, stop))
 
-    def packed(self) -> Tokens | None:
-        """What fused attention reads in this step; None where nothing is coded yet, or the codec has no reader."""
+    def packed(self) -> Tokens | str:
+        """What fused attention reads in this step, or why it can't."""
         if not self._buffers.count:
-            return None
+            return f"{self.ctx.tensor} of which none is coded yet"
         # All that is allocated: a part of it would have to be copied.
         held = Encoded(self._buffers.arrays, self._buffers.count, self._shared or {}, self._state or {})
         reader = self.codec.attend_reader(held, self.ctx)
         if reader is None:
-            return None
+            return f"{self.spec} has no reader for the kernel"
         raw = self.step.raw if self._first is None else mx.concatenate([self._first, self.step.raw], axis=1)
         return Tokens(reader, self.sinks_held + self._dropped, Raw(raw, self.sinks_held, self.step.coded))
 

@@ -110,13 +110,22 @@ def decompress(
 
     Example: tq decompress encoded/smollm2-135m-sample-turboquant-mse@4 --out decoded
     """
-    from tqcli.compression.decompress import decompress as run
+    import json as json_module
 
+    from tqcli.compression.decompress import decompress as run
+    from tqcli.kernels.runtime import used
+    from tqcli.report.backends import backend_lines
+
+    before = used()
     manifest = run(encoded, out, stages=stages, overwrite=overwrite, on_clipped=say)
+    backends = used(before)
     if json:
-        print(manifest.model_dump_json(indent=1))
+        document = manifest.model_dump(mode="json") | {"backends": [vars(use) for use in backends]}
+        print(json_module.dumps(document, indent=1))
         return
     print(f"decoded {len(manifest.shards)} windows of {manifest.dataset.tokens} tokens from {manifest.decoded_from}")
+    for line in backend_lines(backends):
+        print(line)
     print(out)
 
 

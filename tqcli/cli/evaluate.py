@@ -152,6 +152,7 @@ def perplexity(
     from tqcli.evaluation.perplexity_folder import PerplexityFolder, check_out
     from tqcli.evaluation.perplexity_result import perplexity_result
     from tqcli.evaluation.perplexity_together import begin_together, run_together
+    from tqcli.kernels.runtime import used
     from tqcli.report.perplexity import print_perplexity
     from tqcli.storage import plain_path
 
@@ -165,6 +166,8 @@ def perplexity(
     text = load_text(spec)
     learned_from = chosen_calibration(calibration)
     loaded = load_model(name, dtype)
+    before = used()
+    states = plan_states(loaded, plans, learned_from)
     run = PerplexityRun(
         loaded,
         text,
@@ -177,7 +180,8 @@ def perplexity(
         rechunk=rechunk,
         per_layer=per_layer,
         cache_dtype=cache_dtype,
-        states=plan_states(loaded, plans, learned_from),
+        states=states,
+        learning=used(before),
     )
     if learned_from is not None:
         check_apart(run.drawn.ids, learned_from)

@@ -57,6 +57,8 @@ def generate(
     from tqcli.evaluation.generation import first_difference
     from tqcli.evaluation.generation import generate as run
     from tqcli.evaluation.perplexity_calibration import plan_states
+    from tqcli.kernels.runtime import used
+    from tqcli.report.backends import backend_lines
 
     if not prompt:
         raise InputError("there is no prompt; give one with --prompt")
@@ -67,6 +69,7 @@ def generate(
     name = named_model(model)
     learned_from = chosen_calibration(calibration)
     loaded = load_model(name, dtype)
+    before = used()
     learned = plan_states(loaded, [plan], learned_from)
 
     shown: list[str] = []
@@ -79,13 +82,17 @@ def generate(
     coded = run(loaded, prompt, plan, max_tokens, states=learned[0] if learned else None, on_text=stream)
     stream("\n")
     plain = run(loaded, prompt, None, max_tokens) if compare else None
+    backends = used(before)
     part = first_difference(plain.tokens, coded.tokens) if plain else None
     if json:
         document: dict[str, object] = {"codec": str(plan.codec), "prompt": prompt, "compressed": vars(coded)}
         if plain:
             document |= {"uncompressed": vars(plain), "first_difference": part}
+        document["backends"] = [vars(use) for use in backends]
         print(json_module.dumps(document, indent=1))
         return
+    for line in backend_lines(backends):
+        say(line)
     _tell(str(plan.codec), coded, plain, part)
 
 

@@ -11,8 +11,10 @@ from tqcli.codecs.base import Codec, Encoded, State, Unsupported, check_bits, re
 from tqcli.codecs.context import LayerContext
 from tqcli.errors import InputError
 from tqcli.kernels.attend import Groups, Reader
+from tqcli.kernels.runtime import chosen
 
 _GROUPS = (32, 64, 128)
+_BY_MLX = "MLX's own operation is what affine stands for"
 
 
 @register
@@ -51,6 +53,7 @@ class Affine(Codec):
             empty = mx.zeros((*lead, groups), dtype=y.dtype)
             codes, scales, biases = mx.zeros((*lead, words), dtype=mx.uint32), empty, empty
         else:
+            chosen("mx.quantize", y.size, unsupported=_BY_MLX)
             codes, scales, biases = mx.quantize(y, group_size=self.group, bits=int(self.bits))
             # Decoding multiplies in the cache's dtype.
             if y.dtype == mx.float16 and not mx.isfinite(scales * (2 ** int(self.bits) - 1)).all().item():
@@ -61,6 +64,7 @@ class Affine(Codec):
         codes, scales, biases = (enc.arrays[name] for name in ("codes", "scales", "biases"))
         if codes.size == 0:
             return mx.zeros((*codes.shape[:-1], ctx.head_dim))
+        chosen("mx.dequantize", codes.size, unsupported=_BY_MLX)
         y = mx.dequantize(codes, scales, biases, group_size=self.group, bits=int(self.bits))
         return y.astype(ctx.arithmetic)
 

@@ -178,6 +178,11 @@ class Codec(ABC):
         """
         return type(self).scores is Codec.scores
 
+    @property
+    def scores_operation(self) -> str | None:
+        """The kernel operation that `scores` calls; None where that is a product with what `decode` gives."""
+        return None
+
     def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
         """How fused attention reads these codes without decoding them; None where it can't, and decodes them."""
         return None

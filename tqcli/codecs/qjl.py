@@ -82,6 +82,10 @@ class QJL(Codec):
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return quicker_unsketched(queries, tokens, self.rows(ctx.head_dim), ctx.head_dim)
 
+    @property
+    def scores_operation(self) -> str | None:
+        return "qjl_scores"
+
     def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
         return self._sketch(ctx.head_dim).reader(enc.arrays["signs"], enc.arrays["scales"], enc.shared)
 

@@ -105,6 +105,10 @@ class TurboQuantProd(Codec):
             return quicker_unsketched(queries, tokens, self._rows(d), d)
         return tokens * d < queries * (d + tokens)  # the product with the first stage's keys is in both
 
+    @property
+    def scores_operation(self) -> str | None:
+        return "qjl_scores" if self._first is None else "prod_scores"
+
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         own = vectors * tokens * (4 * words_per_row(self._rows(ctx.head_dim), 1) + SCALE_BITS // 8)
         return own if self._first is None else own + self._first.bytes_nominal(vectors, tokens, ctx)

@@ -180,6 +180,10 @@ class VecInfer(Codec):
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return queries > tokens  # fewer keys to turn back than queries to turn
 
+    @property
+    def scores_operation(self) -> str | None:
+        return "vector_scores"
+
     def bytes_nominal(self, vectors: int, tokens: int, ctx: LayerContext) -> int:
         return vectors * tokens * 4 * words_per_row(ctx.head_dim // self.sub_dim, self.code_bits)
 

@@ -86,5 +86,9 @@ class Wrapper(Codec):
     def quicker_decoded(self, queries: int, tokens: int, ctx: LayerContext) -> bool:
         return self.inner.quicker_decoded(queries, tokens, ctx)
 
+    @property
+    def scores_operation(self) -> str | None:
+        return self.inner.scores_operation
+
     def attend_reader(self, enc: Encoded, ctx: LayerContext) -> Reader | None:
         return self.inner.attend_reader(enc, ctx)

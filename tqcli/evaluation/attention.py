@@ -21,6 +21,7 @@ from tqcli.compression.tensor import decode_tensor, score_middle
 from tqcli.errors import InputError
 from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.distortion import capture_result, check_plans
+from tqcli.kernels.runtime import used
 from tqcli.metrics.attention import (
     TOP_K,
     AttentionDistortion,
@@ -52,6 +53,7 @@ def evaluate_attention(
     check_plans(plans)
     if top_k < 1:
         raise InputError(f"--top-k must be 1 or more, not {top_k}")
+    before = used()
     coders = [Coder(capture, plan, calibration) for plan in plans]
     first = plans[0].sinks + plans[0].recent + (WARM_UP_TOKENS if any(c.warms_up for c in coders) else 0)
     tallies = [_Tally(coder) for coder in coders]
@@ -70,7 +72,8 @@ def evaluate_attention(
         coder.check_something_compressed()
     captured = sum(len(window.query_positions) for window in capture.windows())
     settings = {"first_position": first, "queries": queries, "queries_captured": captured, "top_k": top_k}
-    result = capture_result("attention", capture, coders, [t.result() for t in tallies], calibration, settings)
+    results = [tally.result() for tally in tallies]
+    result = capture_result("attention", capture, coders, results, calibration, used(before), settings)
     recent = plans[0].recent
     hidden = [record.layer for record in capture.manifest.layers if record.window and record.window <= recent]
     if hidden:

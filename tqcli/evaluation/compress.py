@@ -12,6 +12,7 @@ from tqcli.compression.store import EncodedWriter, check_out
 from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.distortion import capture_result
 from tqcli.evaluation.tally import DistortionTally
+from tqcli.kernels.runtime import used
 from tqcli.progress import progress
 from tqcli.report.schema import CodecResult, Metric, Metrics, Result
 from tqcli.storage import plain_path, staged_folder
@@ -32,6 +33,7 @@ def compress(
     """
     out = plain_path(out)
     check_out(out, overwrite)
+    before = used()
     coder = Coder(capture, plan, calibration)
     with staged_folder(out) as folder:
         result = _compress(capture, coder, folder, calibration if coder.learned else None)
@@ -41,7 +43,7 @@ def compress(
                 path.unlink()
             coder = Coder(capture, plan, calibration, coder.skipped)
             result = _compress(capture, coder, folder, calibration if coder.learned else None)
-    return capture_result("compress", capture, [coder], [result], calibration)
+    return capture_result("compress", capture, [coder], [result], calibration, used(before))
 
 
 def _compress(capture: Capture, coder: Coder, folder: Path, learned_from: Capture | None) -> CodecResult:

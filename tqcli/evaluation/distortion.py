@@ -11,6 +11,7 @@ from tqcli.compression.plan import CompressionPlan
 from tqcli.environment import device_name, versions
 from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.tally import DistortionTally
+from tqcli.kernels.runtime import Use, used
 from tqcli.progress import progress
 from tqcli.report.schema import Environment, Result, SkippedTensor
 
@@ -24,6 +25,7 @@ def evaluate_distortion(
     nothing.
     """
     check_plans(plans)
+    before = used()
     tallies = [DistortionTally(Coder(capture, plan, calibration)) for plan in plans]
     steps = len(capture.manifest.shards) * len(capture.layers)
     with progress(steps, "distortion", "layer") as bar:
@@ -38,7 +40,8 @@ def evaluate_distortion(
     for tally in tallies:
         tally.coder.check_something_compressed()
     coders = [tally.coder for tally in tallies]
-    return capture_result("distortion", capture, coders, [tally.result() for tally in tallies], calibration)
+    results = [tally.result() for tally in tallies]
+    return capture_result("distortion", capture, coders, results, calibration, used(before))
 
 
 def check_plans(plans: Sequence[CompressionPlan]) -> None:
@@ -53,6 +56,7 @@ def capture_result(
     coders: Sequence[Coder],
     codecs: Sequence[object],
     calibration: Capture | None,
+    backends: Sequence[Use],
     settings: Mapping[str, object] | None = None,
 ) -> Result:
     """A result with what identifies the captures and the machine."""
@@ -73,6 +77,7 @@ def capture_result(
                 "calibration": _calibration(calibration) if calibration is not None and learned else None,
                 **(settings or {}),
             },
+            "backends": backends,
             "codecs": list(codecs),
             "notes": [unused] if calibration is not None and not learned else [],
             "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],

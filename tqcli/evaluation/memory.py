@@ -13,6 +13,7 @@ from tqcli.compression.plan import CompressionPlan
 from tqcli.compression.tensor import encode_tensor
 from tqcli.evaluation.coder import TENSORS, Coder
 from tqcli.evaluation.distortion import capture_result, check_plans
+from tqcli.kernels.runtime import used
 from tqcli.progress import progress
 from tqcli.report.schema import Metric, Result
 
@@ -27,6 +28,7 @@ def evaluate_memory(capture: Capture, plans: Sequence[CompressionPlan], calibrat
     """
     window = next(capture.windows())
     check_plans(plans)
+    before = used()
     coders = [Coder(capture, plan, calibration) for plan in plans]
     peaks = [0] * len(plans)
     with progress(len(capture.layers) * len(plans), "memory", "layer") as bar:
@@ -48,7 +50,7 @@ def evaluate_memory(capture: Capture, plans: Sequence[CompressionPlan], calibrat
             result.total[f"bytes_nominal_{tokens}"] = Metric(value=compressed, unit="bytes", higher_is_better=False)
             result.total[f"bytes_fp16_{tokens}"] = Metric(value=fp16, unit="bytes")
         results.append(result)
-    return capture_result("memory", capture, coders, results, calibration)
+    return capture_result("memory", capture, coders, results, calibration, used(before))
 
 
 def _peak_of_encoding(coder: Coder, layer: int, tensor: Tensor, x: mx.array) -> int:

@@ -31,6 +31,7 @@ from tqcli.errors import InputError
 from tqcli.evaluation.caches import CacheSize, CacheSource, CodedCaches, is_empty
 from tqcli.evaluation.distortion import check_plans
 from tqcli.evaluation.head import OutputHead
+from tqcli.kernels.runtime import Use, used
 from tqcli.manifests import Dtype
 from tqcli.metrics.perplexity import TokenScores, score_logits
 from tqcli.models import LoadedModel
@@ -88,6 +89,8 @@ class WindowScores:
     baseline: Reading
     readings: dict[Case, Reading]
     scores: dict[Case, TokenScores]
+    backends: list[Use]
+    """Which back-end each operation took, over all cases."""
 
 
 class PerplexityRun:
@@ -97,8 +100,8 @@ class PerplexityRun:
     at the end of each window are scored, all but its first if None. rechunk: tokens a step of the runs that tell how
     much of a divergence is float noise; None for no such runs. With them the noise floors `identity` and `fp16` become
     plans too, after the others, unless they are among these. per_layer: also compress one layer at a time, all or those
-    named; not of floors. states: for each plan, what was learned from a calibration capture. cache_dtype: of what stays
-    uncompressed. caches: where caches come from, `tqcli.cache` if None.
+    named; not of floors. states: for each plan, what was learned from a calibration capture. learning: which back-ends
+    that took. cache_dtype: of what stays uncompressed. caches: where caches come from, `tqcli.cache` if None.
 
     Raises `InputError` for values that don't fit the text or the model, and a plan that compresses nothing.
     """
@@ -117,6 +120,7 @@ class PerplexityRun:
         rechunk: int | None = None,
         per_layer: bool | Sequence[int] = False,
         states: Sequence[States | None] | None = None,
+        learning: Sequence[Use] = (),
         cache_dtype: str | None = None,
         caches: CacheSource | None = None,
     ) -> None:
@@ -128,7 +132,7 @@ class PerplexityRun:
         """Plans that weren't asked for."""
         self.loaded, self.text, self.plans = loaded, text, [*plans, *self.floors]
         self.chunk, self.rechunk, self.seed = chunk, rechunk, seed
-        self.cache_dtype, self.per_layer = cache_dtype, per_layer
+        self.cache_dtype, self.per_layer, self.learning = cache_dtype, per_layer, learning
         self.drawn = token_windows(text, loaded.tokenizer, tokens, windows, seed)
         if stride is not None and not 1 <= stride < tokens:
             raise InputError(f"--stride must be from 1 to {tokens - 1} for windows of {tokens} tokens, not {stride}")
@@ -176,7 +180,7 @@ class PerplexityRun:
                 yield self.finished[window]
 
     def _run(self, window: int, on_case: Callable[[], object]) -> WindowScores:
-        ids = self.drawn.ids[window]
+        ids, before = self.drawn.ids[window], used()
         targets = ids[len(ids) - self.scored :]
         base, baseline = self._read(ids, Case(None))
         readings: dict[Case, Reading] = {}
@@ -196,7 +200,7 @@ class PerplexityRun:
                     rechunked, readings[again] = self._read(ids, again)
                     scores[again] = self._score(of_case, [rechunked], targets)[0]
                     on_case()
-        return WindowScores(window, self._text_bytes(window), baseline, readings, scores)
+        return WindowScores(window, self._text_bytes(window), baseline, readings, scores, used(before))
 
     def _read(self, ids: NDArray[np.int32], case: Case) -> tuple[mx.array, Reading]:
         """Hidden states of the scored tokens' predictions [scored, width] of one window, and what it took."""

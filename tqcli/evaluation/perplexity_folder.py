@@ -26,6 +26,7 @@ from tqcli.distributed import is_first
 from tqcli.environment import device_name
 from tqcli.errors import InputError
 from tqcli.evaluation.perplexity import Case, PerplexityRun, Reading, WindowScores
+from tqcli.kernels.runtime import Use, preferred
 from tqcli.manifests import Dtype, FileEntry, Strict, first_difference, read_manifest
 from tqcli.metrics.perplexity import TokenScores
 from tqcli.report.schema import Result
@@ -53,12 +54,14 @@ class PerplexityManifest(Strict):
     """`manifest.json` of a perplexity run: all that its figures depend on, but for times."""
 
     format: Literal["tq-perplexity"] = "tq-perplexity"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     tq_version: str
     mlx_version: str
     mlx_lm_version: str
     backend: str
     """Device and BLAS that the model ran on."""
+    kernel_backend: str
+    """What operations take that have a kernel: metal, cuda, or mlx for plain operations."""
     model: ModelRecord
     dataset: DatasetRecord
     codecs: list[str]
@@ -94,6 +97,7 @@ class WindowRecord(Strict):
     text_bytes: int
     baseline: Reading
     readings: list[tuple[Case, Reading]]
+    backends: list[Use]
 
 
 def _progress(folder: Path) -> tuple[int, int]:
@@ -179,6 +183,7 @@ class PerplexityFolder:
             text_bytes=scores.text_bytes,
             baseline=scores.baseline,
             readings=list(scores.readings.items()),
+            backends=scores.backends,
         )
         of_cases = [[getattr(scores.scores[case], name) for name in _SCORES] for case in scores.readings]
         # As their bits: MLX writes no float64.
@@ -225,6 +230,7 @@ class PerplexityFolder:
             record.baseline,
             dict(record.readings),
             {case: TokenScores(*of_case) for case, of_case in zip(cases, scores, strict=True)},
+            record.backends,
         )
 
 
@@ -244,6 +250,7 @@ def _manifest(run: PerplexityRun, calibration: Capture | None) -> PerplexityMani
         mlx_version=version("mlx"),
         mlx_lm_version=version("mlx-lm"),
         backend=device_name(),
+        kernel_backend=preferred()[0],
         model=model_record(run.loaded),
         dataset=dataset_record(run.text, run.drawn, run.seed),
         codecs=[str(plan.codec) for plan in named],

@@ -14,6 +14,7 @@ from tqcli.environment import device_name, versions
 from tqcli.errors import InputError
 from tqcli.evaluation.coder import lower
 from tqcli.evaluation.perplexity import Case, PerplexityRun, Reading, WindowScores, run_all
+from tqcli.kernels.runtime import added
 from tqcli.metrics.perplexity import UNITS, Measure, summarise, summarise_baseline
 from tqcli.models import LoadedModel
 from tqcli.report.schema import CodecResult, Environment, LayerResult, Metric, Metrics, Result
@@ -64,6 +65,7 @@ def perplexity_result(run: PerplexityRun) -> Result:
             "kept": run.head.keeps,
             "processes": run.processes,
         },
+        backends=added([run.learning, *(window.backends for window in windows)]),
         baseline=_baseline(run, windows, text_bytes),
         codecs=[_codec(run, windows, text_bytes, index) for index in range(len(run.plans))],
         notes=notes,

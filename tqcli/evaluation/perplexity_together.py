@@ -14,6 +14,7 @@ from tqcli.distributed import Group
 from tqcli.evaluation.caches import CacheSize
 from tqcli.evaluation.perplexity import Case, PerplexityRun, Reading, WindowScores, run_all
 from tqcli.evaluation.perplexity_folder import PerplexityFolder
+from tqcli.kernels.runtime import Use
 from tqcli.manifests import settings
 from tqcli.metrics.perplexity import TokenScores
 from tqcli.storage import MANIFEST
@@ -63,6 +64,7 @@ def _pack(windows: Sequence[WindowScores]) -> bytes:
             "baseline": asdict(scores.baseline),
             "readings": [[asdict(case), asdict(reading)] for case, reading in scores.readings.items()],
             "scores": [asdict(case) for case in scores.scores],
+            "backends": [asdict(use) for use in scores.backends],
         }
         for scores in windows
     ]
@@ -83,6 +85,7 @@ def _unpack(packed: bytes) -> list[WindowScores]:
             _reading(window["baseline"]),
             {Case(**case): _reading(reading) for case, reading in window["readings"]},
             {Case(**case): TokenScores(*measures) for case, measures in zip(window["scores"], of_window, strict=True)},
+            [Use(**use) for use in window["backends"]],
         )
         for window, of_window in zip(document, scored, strict=True)
     ]

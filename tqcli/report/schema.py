@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tqcli.kernels.runtime import Use
+
 SCHEMA_VERSION = 1
 
 
@@ -80,6 +82,8 @@ class Result(_Record):
     model: dict[str, Any]
     dataset: dict[str, Any]
     settings: dict[str, Any]
+    backends: list[Use]
+    """Which back-end each operation took, why and in how many calls."""
     baseline: Metrics = Field(default_factory=dict)
     """Of the uncompressed model, where one was run."""
     codecs: list[CodecResult]

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tqcli.report.backends import backend_lines
 from tqcli.report.schema import CodecResult, LayerResult, Metrics, Result
 
 _DASH = "-"
@@ -188,7 +189,9 @@ def _error(metrics: Metrics, name: str) -> str:
 
 
 def print_remarks(result: Result) -> None:
-    """What was left out and why, and what else is to be known."""
+    """Which back-ends were taken, what was left out, both with the reason, and what else is to be known."""
+    for line in backend_lines(result.backends):
+        print(line)
     for skipped in result.skipped_layers:
         print(f"not captured: layer {skipped.layer}: {skipped.reason}")
     for note in result.notes:
