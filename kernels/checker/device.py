@@ -97,7 +97,7 @@ def on_device(cases: Iterable[tuple[int, Case]], backend: str, repeats: int = RE
 
 
 def _expected(case: Case) -> list[np.ndarray]:
-    """The reference's outputs by MLX's operations on the CPU: those on a GPU may flush the smallest numbers to zero."""
+    """The reference's outputs by MLX's operations on the CPU, so that every device is held to the same."""
     device = mx.default_device()
     mx.set_default_device(mx.Device(mx.cpu))
     try:

@@ -25,7 +25,7 @@ GPU_BACKENDS = ("metal", "cuda")
 BACKENDS = (*GPU_BACKENDS, "mlx")
 NEVER = 1 << 62
 CROSSOVER: dict[str, int] = {
-    "bit_pack": 13_000_000,
+    "bit_pack": NEVER,
     "bit_unpack": NEVER,
     "scalar_dequantise": 21_000_000,
     "vector_dequantise": 29_000_000,
