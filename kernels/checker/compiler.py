@@ -30,6 +30,7 @@ _BODY = (
     "-fno-finite-loops",  # C++ lets a compiler take a loop without end for one that ends
 )
 _LIBRARIES = ("-nodefaultlibs", "-lm", "-lc")  # not the sanitizers': the runner takes their place
+_WRAPPED = ("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset")
 _GNU = ("--param=tsan-instrument-func-entry-exit=0", "-fno-tree-loop-distribute-patterns")
 _EXCESS = "-fexcess-precision=16"
 """Operations of _Float16 are rounded one by one; g++ knows it since it has the type in C++. Others' halves are ours."""
@@ -47,14 +48,19 @@ class Compiler:
     command: tuple[str, ...]
     """Its path, after that of a program such as ccache if `$CXX` names one."""
     version: str
-    is_clang: bool
+    clang: int
+    """Its major version; 0 for GNU's."""
     has_half: bool
     """Whether it knows _Float16; where it doesn't, `msl_half.h` stands for it."""
 
     @property
     def body_flags(self) -> tuple[str, ...]:
-        own = _CLANG if self.is_clang else (*_GNU, _EXCESS) if self.has_half else _GNU
+        own = _CLANG if self.clang else (*_GNU, _EXCESS) if self.has_half else _GNU
         return (*_COMMON, *_BODY, *own)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return (*_LIBRARIES, *(_WRAPPED if 0 < self.clang < 15 else ()))
 
 
 @cache
@@ -90,10 +96,10 @@ def _compiler(named: Sequence[str]) -> Compiler | None:
         version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return None
-    known = set(re.findall(r"#define (\w+)", macros))
-    if not {"__GNUC__", "__cplusplus"} <= known:
+    known = dict(re.findall(r"#define (\w+) ?(.*)", macros))
+    if not {"__GNUC__", "__cplusplus"} <= set(known):
         return None
-    return Compiler(command, version.partition("\n")[0], "__clang__" in known, "__FLT16_MAX__" in known)
+    return Compiler(command, version.partition("\n")[0], int(known.get("__clang_major__", 0)), "__FLT16_MAX__" in known)
 
 
 @cache
@@ -128,9 +134,9 @@ def build(text: str, files: Mapping[Path, str], lines: bool = True) -> Path:
     first mistake and its line in one of the `files` that the text was made of: headers, then the body.
     """
     flags = (*compiler().body_flags, *(["-g"] if lines else []))
-    target = _folder() / f"body-{_key(text, _vocabulary(), *flags)}.so"
+    target = _folder() / f"body-{_key(text, _vocabulary(), *flags, *compiler().libraries)}.so"
     if not target.exists():
-        _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *_LIBRARIES], text, files)
+        _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *compiler().libraries], text, files)
     return target
 
 

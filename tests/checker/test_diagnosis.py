@@ -90,6 +90,20 @@ def test_every_compiler_here_gives_the_same_result(each_compiler: str) -> None:
     np.testing.assert_array_equal(checked.outputs[0], rounded - h.astype(np.float32))
 
 
+def test_every_compiler_here_sees_whole_vectors_written(each_compiler: str) -> None:
+    body = """
+    threadgroup float4 rows[64];
+    uint i = thread_index_in_threadgroup;
+    float4 v;
+    for (uint k = 0; k < 4; k++) v[k] = i + k < 64 ? x0[i + k] : 0.0f;
+    rows[i] = v;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const float4 row = rows[63 - i];
+    y0[i] = row.x + row.w;
+    """
+    assert check(launch(body, [mx.ones((64,))])).findings == []
+
+
 @pytest.mark.parametrize(
     ("named", "words"),
     [
