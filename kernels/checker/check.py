@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from tqcli.kernels.checker.compiler import build, runner
+from tqcli.kernels.checker.compiler import BodyError, build, runner
 from tqcli.kernels.checker.execute import Buffer, Ran, buffers_of, execute, findings_of
 from tqcli.kernels.checker.finding import Checked, Finding, unique
 from tqcli.kernels.checker.names import refuse_names
@@ -70,12 +70,13 @@ def run_all(
     seconds: int = SECONDS,
     workers: int = 1,
     once: bool = False,
+    go_on: bool = False,
     done: Callable[[], object] | None = None,
 ) -> list[Checked]:
     """Checks launches by several workers at once; `texts` stand for some files' own. `done` is called after each.
 
-    `once`: what is compiled is not kept, and findings may have line 0, which is quicker. May be called in any thread.
-    Raises `CompilerError` as `check`.
+    `once`: what is compiled is not kept, and findings may have line 0, which is quicker. `go_on`: that a body doesn't
+    compile is a finding of its launches. May be called in any thread. Raises `CompilerError` as `check`.
     """
     runner()  # once, before several threads want it
     found: dict[int, Checked] = {}
@@ -83,7 +84,16 @@ def run_all(
     def run(batch: tuple[Kernel, dict[Instance, list[int]]]) -> None:
         kernel, members = batch
         sources = {path: text_of(path, texts or {}) for path in files_of(kernel)}
-        library = build(translation_unit(kernel, list(members), texts or {}), sources, lines=not once)
+        try:
+            library = build(translation_unit(kernel, list(members), texts or {}), sources, lines=not once)
+        except BodyError as e:
+            if not go_on:
+                raise
+            for index in (index for indices in members.values() for index in indices):
+                found[index] = Checked([], [e.finding])
+                if done:
+                    done()
+            return
         for number, indices in enumerate(members.values()):
             for index in indices:
                 found[index] = _check(all_prepared[index], library, number, texts or {}, seconds)
@@ -142,9 +152,13 @@ def _check(prepared: Prepared, library: Path, number: int, texts: Texts, seconds
     ran = execute(library, number, launch, buffers, seconds)
     findings = findings_of(ran.reports, library, files_of(launch.kernel), _first_mentions(launch.kernel, body))
     findings += _grid_findings(launch)
-    if any(report.kind == "unwritten output" for report in ran.reports):
+    unwritten = {report.buffer for report in ran.reports if report.kind == "unwritten output"}
+    if any(report.kind in ("no end", "crash") for report in ran.reports):  # what was left unwritten isn't told then
+        unwritten = set(launch.kernel.outputs)
+    elif unwritten:
         findings = _with_hint(findings, launch, lambda grid: execute(library, number, launch, buffers, seconds, grid))
-    return Checked(ran.outputs, unique(_without_echoes(findings)))
+    never = [fill & (name in unwritten) for name, fill in zip(launch.kernel.outputs, ran.unwritten, strict=True)]
+    return Checked(ran.outputs, unique(_without_echoes(findings)), never)
 
 
 def _first_mentions(kernel: Kernel, body: str) -> dict[str, tuple[str, int]]:

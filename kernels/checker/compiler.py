@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from tqcli.kernels.checker.diagnosis import diagnosis
+from tqcli.kernels.checker.finding import Finding
 from tqcli.paths import cache_folder
 
 _CPP = Path(__file__).resolve().parent / "cpp"
@@ -39,6 +40,15 @@ _CLANG = ("-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instr
 
 class CompilerError(ValueError):
     """There is no compiler, or a body doesn't compile: one line that says what to do or where the mistake is."""
+
+
+class BodyError(CompilerError):
+    """A body doesn't compile."""
+
+    def __init__(self, finding: Finding) -> None:
+        """finding: where, and why."""
+        super().__init__(str(finding))
+        self.finding = finding
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,9 @@ def _call(arguments: list[str], text: str = "", files: Mapping[Path, str] | None
     environment = os.environ | {"LC_ALL": "C"}
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise CompilerError(diagnosis(done.stderr, files or {}))
+        if finding := diagnosis(done.stderr, files or {}):
+            raise BodyError(finding)
+        raise CompilerError(f"the C++ compiler failed: {' '.join(done.stderr.split())[:400]}")
 
 
 def _folder() -> Path:

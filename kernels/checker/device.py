@@ -110,7 +110,7 @@ def begin(number: int, case: Case) -> OnDevice:
     """What is known of a case before it has run."""
     launch = case.launch
     parameters = " ".join(f"{name}={value}".replace("mlx.core.", "") for name, value in launch.template.items())
-    title = f"{launch.kernel.name} ({launch.note or f'case {number}'}; {parameters})"
+    title = f"{launch.kernel.name} ({launch.title or f'case {number}'}; {parameters})"
     return OnDevice(number, case.operation, launch.kernel.name, title)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tqcli.kernels.checker.finding import NOT_COMPILED, Finding, file_name
 from tqcli.kernels.checker.source import without_comments
 
 _PLACE = re.compile(r"(?P<file>[^\n]*?):(?P<line>\d+):(?:\d+:)? *(?P<rest>.*)")
@@ -20,34 +21,43 @@ _HINTS = (
         re.compile(r"no member named '[xyzwrgba]{2,4}'"),
         "the CPU checker has no swizzles of several members: name them one by one",
     ),
+    (
+        re.compile(r"function[- ]definition is not allowed here"),
+        "functions of your own go into a header, which the spec names under headers",
+    ),
 )
 _CLOSES = {")": "(", "]": "[", "}": "{"}
 
 
-def diagnosis(said: str, files: Mapping[Path, str]) -> str:
-    """`file:line: doesn't compile: why`, from the compiler's messages and the texts of headers and body, body last.
+def diagnosis(said: str, files: Mapping[Path, str]) -> Finding | None:
+    """Where a text doesn't compile and why, from the compiler's messages and the texts of headers and body, body last.
+
+    None where the compiler named no mistake.
 
     A bracket that is never closed is told where it stands: the compiler only misses it where the file ends. What the
     compiler found elsewhere is told at the line of the body that asked for it, or of the body as a whole.
     """
     for path, text in files.items():
         if mistake := _unbalanced(text):
-            return f"{path.name}:{mistake[0]}: doesn't compile: {mistake[1]}"
-    names = {str(path): path.name for path in files}
+            return _finding(path, *mistake)
+    paths = {str(path): path for path in files}
     lines = said.splitlines()
     errors = [(n, place, error) for n, place in _places(lines) if (error := _ERROR.match(place["rest"]))]
     if not errors:
-        return f"the C++ compiler failed: {' '.join(said.split())[:400]}"
+        return None
     edges = [number for number, _, _ in errors[1:]] + [len(lines)]
     start = 0
     for (_, place, error), end in zip(errors, edges, strict=True):
         around = [place, *(other for _, other in _places(lines[start:end]))]
         for near in around:
-            if near["file"] in names:
-                return f"{names[near['file']]}:{near['line']}: doesn't compile: {_with_hint(error['what'])}"
+            if near["file"] in paths:
+                return _finding(paths[near["file"]], int(near["line"]), _with_hint(error["what"]))
         start = end
-    whole = f"{list(names.values())[-1]}: " if names else ""
-    return f"{whole}doesn't compile: {errors[0][2]['what']}"
+    return _finding(list(paths.values())[-1] if paths else "", 0, errors[0][2]["what"])
+
+
+def _finding(path: Path | str, line: int, why: str) -> Finding:
+    return Finding(file_name(path) if path else "", line, NOT_COMPILED, "", why)
 
 
 def _with_hint(what: str) -> str:

@@ -43,6 +43,8 @@ class Ran:
     """What the runner gave back."""
 
     outputs: list[np.ndarray]
+    unwritten: list[np.ndarray]
+    """Of each output, whether its elements, booleans of its shape, hold the bytes of what nothing was written to."""
     reports: list[Report]
     threadgroup_bytes: int
 
@@ -95,8 +97,10 @@ def _execute(
     (length,) = struct.unpack_from("<Q", done.stdout)
     head, *lines = done.stdout[8 : 8 + length].decode().splitlines()
     extent, threadgroup_bytes = head.split("\t")
-    outputs = list(_arrays(launch, done.stdout[8 + length :]))
-    return Ran(outputs, [_report(line) for line in lines], int(threadgroup_bytes)), extent == "whole"
+    outputs, unwritten = zip(*_arrays(launch, done.stdout[8 + length :]), strict=True)
+    return Ran(
+        list(outputs), list(unwritten), [_report(line) for line in lines], int(threadgroup_bytes)
+    ), extent == "whole"
 
 
 def _report(line: str) -> Report:
@@ -134,15 +138,17 @@ def _outputs(launch: Launch) -> Iterator[Buffer]:
             yield Buffer(name, _INITIALISED, dtype.size, _bytes(mx.full(shape, launch.init_value, dtype)))
 
 
-def _arrays(launch: Launch, data: bytes) -> Iterator[np.ndarray]:
+def _arrays(launch: Launch, data: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     start = 0
     for shape, dtype in zip(launch.output_shapes, launch.output_dtypes, strict=True):
         end = start + prod(shape) * dtype.size
         part, start = data[start:end], end
+        fill = (np.frombuffer(part, np.uint8).reshape(*shape, dtype.size) == _UNWRITTEN).all(axis=-1)
         if dtype == mx.bfloat16:
-            yield (np.frombuffer(part, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+            yield (np.frombuffer(part, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape), fill
         else:
-            yield np.frombuffer(part, np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))).reshape(shape)
+            kind = np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))
+            yield np.frombuffer(part, kind).reshape(shape), fill
 
 
 def findings_of(

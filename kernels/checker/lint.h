@@ -1,7 +1,7 @@
 // Metal's vocabulary on top of clang's "C++ for OpenCL", for the lint: declarations only, nothing is run.
 //
-// Address spaces, types and overloads are as strict as Metal's or a little stricter. Not here: vectors of bfloats beyond
-// their names, textures, simdgroup matrices.
+// Address spaces, types and overloads are as strict as Metal's or a little stricter. Not here: textures, simdgroup
+// matrices.
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
 typedef unsigned char uchar;
@@ -21,6 +21,27 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 typedef half float16_t;
 
 #define INFINITY __builtin_inff()
+#define HUGE_VALF __builtin_inff()
+#define MAXFLOAT 3.402823466e+38f
+#define FLT_EPSILON 1.1920929e-7f
+#define MAXHALF half(65504.0f)
+#define HALF_MAX half(65504.0f)
+#define HALF_MIN half(6.103515625e-5f)
+#define HALF_EPSILON half(9.765625e-4f)
+#define CHAR_MAX 127
+#define UCHAR_MAX 255
+#define SHRT_MAX 32767
+#define USHRT_MAX 65535
+#define INT_MAX 0x7fffffff
+#define INT_MIN (-0x7fffffff - 1)
+#define UINT_MAX 0xffffffffu
+#define M_E_F 2.71828182845904523536f
+#define M_LOG10E_F 0.43429448190325182765f
+#define M_LN10_F 2.30258509299404568402f
+#define M_PI_2_F 1.57079632679489661923f
+#define M_PI_4_F 0.78539816339744830962f
+#define M_1_PI_F 0.31830988618379067154f
+#define M_2_PI_F 0.63661977236758134308f
 #define NAN __builtin_nanf("")
 #define FLT_MAX 3.402823466e+38f
 #define FLT_MIN 1.175494351e-38f
@@ -97,15 +118,54 @@ TQ_VECTORS(uint, uint)
 TQ_VECTORS(long, long)
 TQ_VECTORS(ulong, ulong)
 #undef TQ_VECTORS
-struct bfloat2;
-struct bfloat3;
-struct bfloat4;
+// Comparisons of OpenCL's vectors give vectors of integers, which become these.
+#define TQ_COMMA ,
+#define TQ_OF_VECTORS(M) \
+  M(2, x TQ_COMMA y, (T, T)) M(3, x TQ_COMMA y TQ_COMMA z, (T, T, T)) M(4, x TQ_COMMA y TQ_COMMA z TQ_COMMA w, (T, T, T, T))
+#define TQ_BOOLS(N, parts, all_parts)                                                             \
+  struct bool##N {                                                                                \
+    typedef bool T;                                                                               \
+    T parts;                                                                                      \
+    bool##N() = default;                                                                          \
+    bool##N(T);                                                                                   \
+    bool##N all_parts;                                                                            \
+    template <typename U>                                                                         \
+    bool##N(vec<U, N>);                                                                           \
+    T& operator[](uint);                                                                          \
+  };                                                                                              \
+  bool##N operator!(bool##N); bool##N operator&&(bool##N, bool##N); bool##N operator||(bool##N, bool##N); \
+  bool##N operator&(bool##N, bool##N); bool##N operator|(bool##N, bool##N); bool##N operator^(bool##N, bool##N); \
+  bool##N operator==(bool##N, bool##N); bool##N operator!=(bool##N, bool##N); bool any(bool##N); bool all(bool##N); \
+  template <typename U>                                                                           \
+  vec<U, N> select(vec<U, N>, vec<U, N>, bool##N);
+TQ_OF_VECTORS(TQ_BOOLS)
+#undef TQ_BOOLS
+#define TQ_BFLOATS(N, parts, all_parts)                                                           \
+  struct bfloat##N {                                                                              \
+    typedef bfloat T;                                                                             \
+    T parts;                                                                                      \
+    bfloat##N() = default;                                                                        \
+    bfloat##N(T);                                                                                 \
+    bfloat##N all_parts;                                                                          \
+    explicit bfloat##N(vec<float, N>);                                                            \
+    explicit operator vec<float, N>() const;                                                      \
+    T& operator[](uint);                                                                          \
+  };                                                                                              \
+  bfloat##N operator-(bfloat##N); bfloat##N operator+(bfloat##N, bfloat##N); bfloat##N operator-(bfloat##N, bfloat##N); \
+  bfloat##N operator*(bfloat##N, bfloat##N); bfloat##N operator/(bfloat##N, bfloat##N);
+TQ_OF_VECTORS(TQ_BFLOATS)
+#undef TQ_BFLOATS
 
 template <typename To, typename From>
 To as_type(From) {
   static_assert(sizeof(To) == sizeof(From), "as_type: types of different sizes");
   return To();
 }
+
+template <typename A, typename B>
+__constant constexpr bool is_same_v = false;
+template <typename A>
+__constant constexpr bool is_same_v<A, A> = true;
 
 template <typename T>
 struct numeric_limits {
@@ -193,7 +253,8 @@ void simdgroup_barrier(mem_flags);
   T simd_shuffle(T, ushort); T simd_shuffle_xor(T, ushort); T simd_shuffle_up(T, ushort);                       \
   T simd_shuffle_down(T, ushort); T simd_broadcast(T, ushort); T simd_broadcast_first(T);                       \
   T simd_sum(T); T simd_product(T); T simd_max(T); T simd_min(T);                                               \
-  T simd_prefix_inclusive_sum(T); T simd_prefix_exclusive_sum(T);
+  T simd_prefix_inclusive_sum(T); T simd_prefix_exclusive_sum(T); T simd_prefix_inclusive_product(T);           \
+  T simd_prefix_exclusive_product(T); T simd_shuffle_rotate_up(T, ushort); T simd_shuffle_rotate_down(T, ushort);
 #define TQ_LOGIC(T) T simd_and(T); T simd_or(T); T simd_xor(T);
 TQ_FLOATS(TQ_SHUFFLES)
 TQ_FLOAT_VECTORS(TQ_SHUFFLES)
@@ -209,6 +270,7 @@ simd_vote simd_ballot(bool);
 bool simd_any(bool);
 bool simd_all(bool);
 bool simd_is_first();
+simd_vote simd_active_threads_mask();
 
 template <typename T>
 struct atomic {
@@ -302,7 +364,10 @@ TQ_MAKERS(ulong)
   using metal::mad24; using metal::length; using metal::length_squared; using metal::distance;                        \
   using metal::distance_squared; using metal::normalize; using metal::faceforward; using metal::reflect;              \
   using metal::refract; using metal::cross; using metal::atomic; using metal::atomic_float;                           \
-  using metal::atomic_compare_exchange_weak_explicit;
+  using metal::atomic_compare_exchange_weak_explicit; using metal::any; using metal::all; using metal::bool2;         \
+  using metal::bool3; using metal::bool4; using metal::is_same_v; using metal::simd_active_threads_mask;              \
+  using metal::simd_shuffle_rotate_up; using metal::simd_shuffle_rotate_down;                                         \
+  using metal::simd_prefix_inclusive_product; using metal::simd_prefix_exclusive_product;
 
 #define METAL_FUNC inline
 #define device __global

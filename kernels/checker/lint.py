@@ -15,7 +15,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from tqcli.kernels.checker.finding import Finding, unique
+from tqcli.kernels.checker.finding import LINT, NOTE, Finding, file_name, unique
+from tqcli.kernels.checker.source import PLAIN_FLOAT, for_cpp
 from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES, attributes_in
 from tqcli.kernels.runtime.kernel import INCLUDES, Launch
 from tqcli.kernels.runtime.text import metal_buffers, metal_type
@@ -47,10 +48,9 @@ _METAL_WORDS = (
     (r"\b__constant\b", "constant"),
     (r"\bthe local address space\b", "the threadgroup address space"),
 )
-_SAID_BETTER = "double precision constant requires"
-"""`textual_findings` names the literal."""
+_SAID_BETTER = "use of type 'double' requires"
+"""`textual_findings` says that Metal has none."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?(?![\w.])")
 _SPACES = "device|constant|threadgroup|thread"
 _TYPES = r"float|half|bfloat|bool|u?(?:char|short|int|long)|size_t|u?int(?:8|16|32|64)_t|b?float16_t"
 
@@ -79,7 +79,7 @@ def lint(launch: Launch, clang: str, run: Run | None = None) -> list[Finding]:
     """
     said = (run or _run)([clang, *_OPTIONS, "-"], lint_text(launch))
     found = findings_of(said)
-    if said.strip() and not found:
+    if "error: " in said and not (found or _SAID_BETTER in said):
         raise LintError(f"clang said: {said.strip()[:500]}")
     return unique(found + textual_findings(launch))
 
@@ -93,14 +93,16 @@ def findings_of(said: str) -> list[Finding]:
         text = match["text"] + (f": {match['reason']}" if match["reason"] else "")
         for pattern, word in _METAL_WORDS:
             text = re.sub(pattern, word, text)
-        found.append(Finding(match["file"], int(match["line"]), match["kind"], "", text))
+        found.append(Finding(match["file"], int(match["line"]), match["kind"], "", text, tool=LINT))
     return found
 
 
 def lint_text(launch: Launch) -> str:
     """The text that clang gets: Metal's vocabulary, the kernel's headers, its signature and its body."""
     kernel = launch.kernel
-    headers = "".join(f'# 1 "{Path(name).name}"\n{_text(INCLUDES / name)}\n' for name in kernel.headers)
+    headers = "".join(
+        f'# 1 "{file_name(INCLUDES / name)}"\n{for_cpp(_text(INCLUDES / name))}\n' for name in kernel.headers
+    )
     parameters = [
         f"using {name} = {metal_type(value)};"
         if isinstance(value, mx.Dtype)
@@ -114,15 +116,15 @@ def lint_text(launch: Launch) -> str:
         f"namespace tq {{\nTQ_METAL_NAMES TQ_OTHER_NAMES TQ_ALL_MAKERS\n{headers}"
         f'# 1 "signature of {kernel.name}"\n'
         f"__kernel void {kernel.name}({', '.join(arguments)}) {{\n{' '.join(parameters)}\n"
-        f'# 1 "{kernel.body.name}"\n{kernel.source}\n}}\n}}\n'
+        f'# 1 "{kernel.body.name}"\n{for_cpp(kernel.source)}\n}}\n}}\n'
     )
 
 
 def textual_findings(launch: Launch) -> list[Finding]:
     """What clang lets pass, and Metal or the other back-ends don't.
 
-    Pointers and references that name no address space, which OpenCL takes for generic ones; floating-point literals
-    without an f, which are doubles elsewhere; doubles.
+    Pointers and references that name no address space, which OpenCL takes for generic ones; doubles; and as notes,
+    floating-point literals without an f, which are doubles in CUDA.
     """
     kernel = launch.kernel
     types = "|".join([_TYPES, *(name for name in kernel.template if isinstance(launch.template[name], mx.Dtype))])
@@ -136,11 +138,15 @@ def textual_findings(launch: Launch) -> list[Finding]:
             for match in pointer.finditer(text)
             if not re.search(rf"\b(?:{_SPACES})\b", match.group())
         ]
-        said += [(match, f"{match.group()} is a double: write {match.group()}f") for match in _DOUBLE.finditer(text)]
-        said += [(match, "Metal has no double") for match in re.finditer(r"\bdouble\b", text)]
-        found += [
-            Finding(path.name, text.count("\n", 0, match.end()) + 1, "error", "", message) for match, message in said
+        said += [(match, "Metal has no double; write float") for match in re.finditer(r"\bdouble\b", text)]
+        literals = [
+            (match, f"{match.group()} is a float in Metal and a double in CUDA; write {match.group()}f for both")
+            for match in PLAIN_FLOAT.finditer(text)
         ]
+        for kind, those in ("error", said), (NOTE, literals):
+            for match, message in those:
+                line = text.count("\n", 0, match.end()) + 1
+                found.append(Finding(file_name(path), line, kind, "", message, tool=LINT))
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tqcli.kernels.checker.check import check_all, prepare, run_all
 from tqcli.kernels.checker.compiler import CompilerError
-from tqcli.kernels.checker.finding import Checked
+from tqcli.kernels.checker.finding import Checked, file_name
 from tqcli.kernels.checker.harmless import Harmless, reason
 from tqcli.kernels.checker.mutations import Mutation, mutations
 from tqcli.kernels.checker.source import files_of
@@ -134,7 +134,7 @@ def mutate(
             lots = [(m, _tries(launches, users[m.file])) for m in work[start : start + _AHEAD]]
             waiting = [(m, own, run(m, own[0])) for m, own in lots]
             for mutation, own, first in waiting:
-                score = scores.setdefault(mutation.file.name, Score(mutation.file.name))
+                score = scores.setdefault(file_name(mutation.file), Score(file_name(mutation.file)))
                 try:
                     noticed = _judged(own[0], first.result(), judge)
                     for lot in own[1:]:
@@ -202,7 +202,7 @@ def _shortened(
 
 
 def _mutant(mutation: Mutation, noticed: str | None, known: Sequence[Harmless]) -> Mutant:
-    name, change, code = mutation.file.name, mutation.change, mutation.code
+    name, change, code = file_name(mutation.file), mutation.change, mutation.code
     return Mutant(name, mutation.line, change, code, noticed, None if noticed else reason(known, name, change, code))
 
 

@@ -6,13 +6,13 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 import numpy as np
 
 from tqcli.kernels.checker.check import prepare, run_all
-from tqcli.kernels.checker.finding import Finding, unique
+from tqcli.kernels.checker.finding import NOT_COMPILED, Finding, faults, unique
 from tqcli.kernels.checker.lint import find_clang, lint, lint_text
 from tqcli.kernels.runtime.case import Case, to_numpy
 from tqcli.kernels.runtime.kernel import Launch
@@ -37,9 +37,14 @@ class KernelReport:
     """How results differ from the reference's, each with its case."""
 
     @property
+    def compiles(self) -> bool:
+        """Whether all cases could be run."""
+        return not any(finding.kind == NOT_COMPILED for finding in self.findings)
+
+    @property
     def is_clean(self) -> bool:
-        """Nothing was found; what could not be looked for doesn't count."""
-        return self.golden == self.cases and not (self.lint or self.findings or self.differences)
+        """Nothing was found; what could not be looked for doesn't count, nor do notes."""
+        return self.golden == self.cases and not (faults(self.lint or []) or self.findings or self.differences)
 
 
 def cases_of(name: str | None) -> list[Case]:
@@ -55,11 +60,12 @@ def cases_of(name: str | None) -> list[Case]:
 def check_cases(chosen: Sequence[Case], done: Callable[[], object] | None = None) -> list[KernelReport]:
     """Checks cases of operations; `done` is called after each. One report a kernel, in the cases' order.
 
+    A body that doesn't compile is a finding of its kernel; the others are checked all the same.
     Raises `CompilerError` if there is no C++ compiler, `ValueError` if a launch is not one for every back-end.
     """
     for case in chosen:
         case.launch.check()
-    checked = run_all([prepare(case.launch) for case in chosen], workers=os.cpu_count() or 1, done=done)
+    checked = run_all([prepare(case.launch) for case in chosen], workers=os.cpu_count() or 1, go_on=True, done=done)
     linted = lint_all([case.launch for case in chosen])
     reports: dict[str, KernelReport] = {}
     found: dict[str, list[Finding]] = defaultdict(list)
@@ -69,11 +75,15 @@ def check_cases(chosen: Sequence[Case], done: Callable[[], object] | None = None
         report = reports.setdefault(kernel, KernelReport(case.operation, kernel))
         report.cases += 1
         report.golden += golden_text(case.launch) == metal_text(case.launch)
-        found[kernel] += result.findings
+        note = case.launch.title or f"case {report.cases}"
+        where = f"{case.launch.kernel.body.name}, {note}"
+        found[kernel] += [replace(finding, case=where) for finding in result.findings]
         if linted is not None:
-            wrong[kernel] += linted[index]
-        if difference := differs(case, result.outputs):
-            report.differences.append(f"{case.launch.note or f'case {report.cases}'}: {difference}")
+            wrong[kernel] += [replace(finding, case=where) for finding in linted[index]]
+        if result.outputs and (difference := differs(case, result.outputs)):
+            never = sum(int(mask.sum()) for mask in result.unwritten)
+            unwritten = f"; {never} elements were never written, and hold what memory held" if never else ""
+            report.differences.append(f"{note}: {difference}{unwritten}")
     for kernel, report in reports.items():
         report.findings = unique(found[kernel])
         report.lint = None if linted is None else unique(wrong[kernel])

@@ -17,6 +17,9 @@ from tqcli.kernels.runtime.text import metal_type, output_type
 Texts = Mapping[Path, str]
 """Other texts for some files, for mutants."""
 
+PLAIN_FLOAT = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?(?![\w.])")
+"""A floating-point literal without a suffix: a float in Metal, a double in C++ and CUDA."""
+
 # What a thread is told of itself; `at` is a tq_position.
 _VALUES = {
     "dispatch_quadgroups_per_threadgroup": "(volume(at->nominal) + 3) / 4",
@@ -56,6 +59,7 @@ _DECLARATION = re.compile(
     r"\bthreadgroup\s+((?:[A-Za-z_][\w:]*)(?:\s*<[^<>;]*>)?)\s+"
     r"([A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*(?:,\s*[A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*)*);"
 )
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<metal_\w+>[^\n]*", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -88,6 +92,14 @@ def without_comments(text: str) -> str:
     return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 
+def for_cpp(text: str) -> str:
+    """Metal's text as other compilers take it to be the same; lines stay.
+
+    Floats without a suffix get one, and includes of Metal's own headers, which stand before every body, are left out.
+    """
+    return PLAIN_FLOAT.sub(r"\g<0>f", _INCLUDE.sub("", text))
+
+
 def shape_parameters(kernel: Kernel, body: str) -> list[tuple[str, str]]:
     """The inputs' names and suffixes that MLX adds, such as ("x", "_shape"), in order."""
     return [(name, suffix) for name in kernel.inputs for suffix in _SHAPES if name + suffix in body]
@@ -116,7 +128,7 @@ def translation_unit(kernel: Kernel, instances: Sequence[Instance], texts: Texts
 
 
 def _numbered(path: Path, text: str, numbers: Iterator[int]) -> str:
-    return f'#line 1 "{path}"\n{_with_threadgroup_arrays(text, numbers)}\n'
+    return f'#line 1 "{path}"\n{_with_threadgroup_arrays(for_cpp(text), numbers)}\n'
 
 
 def _with_threadgroup_arrays(text: str, numbers: Iterator[int]) -> str:

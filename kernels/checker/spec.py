@@ -25,6 +25,7 @@ from pydantic import (
 
 from tqcli.kernels.checker.harmless import Harmless
 from tqcli.kernels.checker.names import refuse_names
+from tqcli.kernels.checker.source import without_comments
 from tqcli.kernels.checker.spec_file import read
 from tqcli.kernels.runtime.kernel import ATOMIC_DTYPES, Kernel, Launch, Parameter
 
@@ -39,6 +40,9 @@ _CHOICES = {
     r"template\.\w+": f"a whole number, true, false or one of {', '.join(_DTYPES)}",
     r"inputs\.\w+\.values": "zeros, ones, arange, normal or a list of numbers",
 }
+
+
+_SIGNATURE = re.compile(r"(?:\[\[\s*kernel\s*\]\]|\bkernel\b)\s*(?:\[\[[^]]*\]\]\s*)*void\s+(\w+)\s*\(")
 
 
 def _names_dtype(value: bool | int | str) -> bool | int | str:
@@ -75,7 +79,8 @@ class Input(_Array):
     """An input and what it holds."""
 
     values: Literal["zeros", "ones", "arange", "normal"] | list[int | float] = "normal"
-    """A list gives each element in row-major order; normal: mean 0, variance 1; of integers any from 0 to 255."""
+    """A list gives each element in row-major order; normal: mean 0, variance 1; of integers any from 0 to 255,
+    of booleans either."""
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
@@ -94,7 +99,8 @@ class Input(_Array):
             numbers = np.array(self.values, dtype=self.dtype if self.dtype in _INTEGERS else np.float64)
         elif self.values == "normal":
             random = np.random.default_rng(self.seed)
-            numbers = random.integers(0, 256, count) if self.dtype in _INTEGERS else random.standard_normal(count)
+            whole = 2 if self.dtype == "bool" else 256 if self.dtype in _INTEGERS else 0
+            numbers = random.integers(0, whole, count) if whole else random.standard_normal(count)
         else:
             numbers = np.arange(count) if self.values == "arange" else np.full(count, int(self.values == "ones"))
         kind = np.dtype("float64" if self.dtype in ("bfloat16", "bool") else self.dtype)
@@ -180,6 +186,7 @@ def _launch(body: Path, spec: Path, described: Spec) -> Launch:
     headers = [spec.parent / name for name in described.headers]
     for path in (body, *headers):
         _refuse_unreadable(path)
+    _refuse_signature(body)
     kernel = Kernel(
         "user_" + re.sub(r"[^A-Za-z0-9_]", "_", body.stem),
         body.resolve(),
@@ -218,3 +225,13 @@ def _refuse_unreadable(path: Path) -> None:
     except UnicodeDecodeError as e:
         line = path.read_bytes()[: e.start].count(b"\n") + 1
         raise ValueError(f"{path}:{line}: Metal bodies have to be plain ASCII") from e
+
+
+def _refuse_signature(body: Path) -> None:
+    text = without_comments(body.read_text(encoding="ascii"))
+    if whole := _SIGNATURE.search(text):
+        line = text.count("\n", 0, whole.start()) + 1
+        raise ValueError(
+            f"{body}:{line}: {whole[1]} is a complete kernel; the file has to be the bare body, as "
+            "mx.fast.metal_kernel takes it: what stands between the braces, with the names of the spec"
+        )

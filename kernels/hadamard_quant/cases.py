@@ -14,7 +14,7 @@ from tqcli.kernels.bit_pack.reference import unpack_bits
 from tqcli.kernels.hadamard_quant import reference
 from tqcli.kernels.hadamard_quant.launch import dequantise_launch, quantise_launch
 from tqcli.kernels.hadamard_quant.matrix import hadamard_matrix
-from tqcli.kernels.runtime.case import Case, bfloat16_steps
+from tqcli.kernels.runtime.case import Case, scales_differ
 from tqcli.kernels.scales import has_embedded_scale
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,7 +42,7 @@ class Setting:
 
     @property
     def note(self) -> str:
-        parts = [f"{list(self.shape)} {self.dtype}".replace("mlx.core.", ""), f"bits {'+'.join(map(str, self.bits))}"]
+        parts = [f"{list(self.shape)} {self.dtype}", f"bits {'+'.join(map(str, self.bits))}"]
         parts += [f"{self.rounds} rounds"] if self.rounds > 1 else []
         parts += ["unbiased"] if self.unbiased else []
         parts += [f"offset {list(self.offset)}"] if self.offset else []
@@ -120,9 +120,8 @@ class NearThresholds:
         for n, (a, b) in enumerate(zip(outputs, expected, strict=True)):
             if a.shape != b.shape:
                 return f"output {n}: shape {a.shape}, not {b.shape}"
-        steps = bfloat16_steps(self.scales(outputs), self.scales(expected))
-        if steps.max() > 1:
-            return f"scale {int(steps.argmax())} is {int(steps.max())} steps of a bfloat16 off"
+        if found := scales_differ(self.scales(outputs), self.scales(expected)):
+            return found
         codes, wanted = self.codes(outputs), self.codes(expected)
         differs = codes != wanted
         clear = differs & ~self._between_is_near(codes, wanted)
@@ -130,9 +129,13 @@ class NearThresholds:
             at = tuple(np.argwhere(clear)[0])
             return f"code {list(map(int, at))} of y = {self.y[at]:.7g} is {codes[at]}, not {wanted[at]}"
         if differs.sum() > max(2, BOUNDARY_AT_MOST * differs.size):
-            return f"{int(differs.sum())} of {differs.size} codes differ, if only near thresholds"
-        rest = self._padding(outputs) != self._padding(expected)
-        return "what isn't a code or a scale is not zero" if rest.any() else None
+            at = tuple(np.argwhere(differs)[0])
+            first = f"first code {list(map(int, at))}, which is {codes[at]}, not {wanted[at]}"
+            return f"{int(differs.sum())} of {differs.size} codes differ, if only near thresholds, {first}"
+        rest, right = self._padding(outputs), self._padding(expected)
+        if (rest == right).all():
+            return None
+        return f"what isn't a code or a scale is {rest[rest != right][0]}, not {right[rest != right][0]}"
 
     def codes(self, outputs: Any) -> Array:
         """The codes, int64 [..., d]."""
@@ -182,7 +185,10 @@ def near_vectors(outputs: Any, expected: Any, rounding: float) -> str | None:
     with np.errstate(invalid="ignore"):
         agree = np.abs(a - b) <= rounding * np.abs(b) + FLOAT_ERROR * rms
     bad = np.argwhere(~np.where(np.isfinite(rms), agree, np.isnan(a) == np.isnan(b)))
-    return None if not len(bad) else f"{len(bad)} elements differ, first at {bad[0].tolist()}: {a[tuple(bad[0])]:.7g}"
+    if not len(bad):
+        return None
+    at = tuple(bad[0])
+    return f"{len(bad)} of {a.size} elements differ, first at {bad[0].tolist()}: {a[at]:.7g}, not {b[at]:.7g}"
 
 
 def _vectors(rng: np.random.Generator, setting: Setting) -> Array:

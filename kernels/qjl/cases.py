@@ -12,7 +12,7 @@ import numpy as np
 from tqcli.kernels.bit_pack.reference import unpack_bits
 from tqcli.kernels.qjl import reference
 from tqcli.kernels.qjl.launch import encode_launch, scores_launch
-from tqcli.kernels.runtime.case import Case, Outputs, bfloat16_steps, close
+from tqcli.kernels.runtime.case import Case, Outputs, close, scales_differ
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FLOAT32_STEP = 2.0**-23
@@ -72,12 +72,14 @@ class NearZero:
         wrong = self._differs(outputs, expected) & ~(np.abs(self.projected) <= self.rounding)
         if wrong.any():
             at = tuple(map(int, np.argwhere(wrong)[0]))
-            return f"{int(wrong.sum())} signs differ, first at {list(at)}, of a projection of {self.projected[at]:.7g}"
+            sign, right = "-+" if self.projected[at] > 0 else "+-"
+            first = f"first at {list(at)}: {sign}, not {right}, of a projection of {self.projected[at]:.7g}"
+            return f"{int(wrong.sum())} of {wrong.size} signs differ, {first}"
         used = self.projected.shape[-1] - 32 * (outputs[0].shape[-1] - 1)
-        if np.any(outputs[0][:, -1].astype(np.uint64) >> np.uint64(used)):
-            return "bits beyond the last sign are set"
-        steps = bfloat16_steps(outputs[1], expected[1])
-        return f"scale {steps.argmax()} is {steps.max()} steps of a bfloat16 off" if steps.max() > 1 else None
+        beyond = outputs[0][:, -1].astype(np.uint64) >> np.uint64(used)
+        if beyond.any():
+            return f"the bits beyond the last sign are {beyond[beyond != 0][0]:#x}, not 0"
+        return scales_differ(outputs[1], expected[1])
 
     def boundary_codes(self, outputs: Outputs, expected: Outputs) -> tuple[int, int]:
         """How many signs differ, and of how many."""

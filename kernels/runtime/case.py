@@ -40,6 +40,16 @@ def bfloat16_steps(bits: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(both_nan, 0, steps))
 
 
+def scales_differ(bits: np.ndarray, expected: np.ndarray) -> str | None:
+    """Which of bfloat16 scales, given as their 16 bits, is most steps off, if more than one; None if none is."""
+    steps = bfloat16_steps(bits, expected)
+    if steps.max() <= 1:
+        return None
+    at = tuple(map(int, np.argwhere(steps == steps.max())[0]))
+    value, right = ((of.astype(np.uint32) << 16).view(np.float32)[at] for of in (bits, expected))
+    return f"scale {list(at)} is {value:.7g}, not {right:.7g}: {int(steps.max())} steps of a bfloat16 off"
+
+
 def exactly(outputs: Outputs, expected: Outputs) -> str | None:
     """All elements equal; NaN equals NaN."""
     return _first_difference(outputs, expected, _equal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +16,7 @@ ATOMIC_DTYPES = ("float32", "int32", "uint32")
 """Of arrays whose elements Metal takes as `atomic<T>`."""
 Parameter = int | bool | mx.Dtype
 Size = tuple[int, int, int]
+_ONE_OF_MANY = re.compile(r"\b1 ([a-z]+)s\b")
 _SIMD_WIDTH, _MOST_THREADS = 32, 1024
 INCLUDES = Path(__file__).resolve().parent.parent / "include"
 """Where header files lie that several bodies share."""
@@ -67,7 +69,12 @@ class Launch:
     init_value: float | None = None
     """What outputs hold before the kernel runs; left alone if None."""
     note: str = field(default="", compare=False)
-    """What it is a case of, for tables."""
+    """What it is a case of, for tables; users are shown `title`."""
+
+    @property
+    def title(self) -> str:
+        """The note, dtypes and counts of one as people write them."""
+        return _ONE_OF_MANY.sub(r"1 \1", self.note.replace("mlx.core.", "").replace(" 1 queries", " 1 query"))
 
     def check(self) -> None:
         """Raises `ValueError` where the launch doesn't fit its kernel or some back-end would take it otherwise."""

@@ -38,12 +38,12 @@ def _threads(in_parts: bool) -> dict[str, int]:
 
 
 def _quantises(y: mx.array, thresholds: mx.array, in_parts: bool) -> Case:
-    note = f"{thresholds.size} thresholds, {y.dtype} {list(y.shape)}".replace("mlx.core.", "")
+    note = f"{thresholds.size} thresholds, {y.dtype} {list(y.shape)}"
     launch = replace(quantise_launch(y, thresholds, **_threads(in_parts)), note=note)
     return Case("scalar_quant", launch, lambda: [reference.scalar_quantise(y, thresholds)], exactly)
 
 
 def _dequantises(codes: mx.array, codebook: mx.array, dtype: mx.Dtype, in_parts: bool) -> Case:
-    note = f"{codebook.size} levels, {dtype} {list(codes.shape)}".replace("mlx.core.", "")
+    note = f"{codebook.size} levels, {dtype} {list(codes.shape)}"
     launch = replace(dequantise_launch(codes, codebook, dtype, **_threads(in_parts)), note=note)
     return Case("scalar_quant", launch, lambda: [reference.scalar_dequantise(codes, codebook).astype(dtype)], exactly)

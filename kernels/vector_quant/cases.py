@@ -82,7 +82,7 @@ class NearlyNearest:
             row, book = self.rows[head, i], self.books[head]
             code, right = int(got[head, i]), int(wanted[head, i])
             if code >= len(book):
-                return f"code {code} at {[int(head), int(i)]}, of {len(book)} entries"
+                return f"code {code} at {[int(head), int(i)]}, not {right}: there are {len(book)} entries"
             apart = [float(np.sum((row - book[c]) ** 2)) for c in (code, right)]
             size = np.sum(row**2) + np.sum(book**2, axis=-1).max()
             if not abs(apart[0] - apart[1]) <= _FLOAT32_ERROR * size:

@@ -248,7 +248,7 @@ FAULTS = [
     Fault(
         "an element is never written",
         "unwritten output",
-        "of y0[7]: 1 of 64 elements were never written, this one first",
+        ": y0[7]: 1 of 64 elements were never written, this one first",
         """
         if (at != 7) y0[at] = x0[at];  // here
         """,
@@ -256,7 +256,7 @@ FAULTS = [
     Fault(
         "an output is never written",
         "unwritten output",
-        "of y1[0]: 3 of 3 elements were never written",
+        ": y1[0]: 3 of 3 elements were never written",
         """
         y0[at] = x0[at] + (at > 99 ? y1[0] : 0.0f);  // here
         """,
@@ -267,7 +267,7 @@ FAULTS = [
     Fault(
         "some threads return before a barrier",
         "divergent barrier",
-        ": only 40 of 64 threads of the threadgroup come here; thread 40 has returned",
+        ": only 40 of 64 threads of the threadgroup come here; thread 40 came to the end without it",
         """
         if (i >= 40) return;
         threadgroup_barrier(mem_flags::mem_threadgroup);  // here
@@ -300,7 +300,7 @@ FAULTS = [
     Fault(
         "a simd operation of some lanes",
         "divergent simd operation",
-        ": simd_sum: only 16 of 32 lanes take part; thread 16 has returned",
+        ": simd_sum: only 16 of 32 lanes take part; thread 16 came to the end without it",
         """
         float sum = x0[at];
         if (lane < 16)
@@ -311,7 +311,7 @@ FAULTS = [
     Fault(
         "threadgroup memory",
         "threadgroup memory",
-        "of b brings it to 32772 bytes; a threadgroup has 32768",
+        ": b brings it to 32772 bytes; a threadgroup has 32768",
         """
         threadgroup float a[8192];
         threadgroup float b;  // here
@@ -323,7 +323,7 @@ FAULTS = [
     Fault(
         "a write to an input",
         "write to an input",
-        "of x0[0]: thread 0 of threadgroup 0",
+        ": x0[0]: thread 0 of threadgroup 0",
         """
         y0[at] = x0[at];
         ((device float*)x0)[at] = 1.0f;  // here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 
@@ -14,6 +15,7 @@ from bodies import launch
 from tqcli.kernels.checker import CompilerError, check
 from tqcli.kernels.checker.compiler import compiler
 from tqcli.kernels.checker.diagnosis import diagnosis
+from tqcli.kernels.checker.operations import cases_of, check_cases
 
 START = "uint at = thread_position_in_grid.x;\n"
 COMPILERS = [name for name in ("g++", "clang++-14", "clang++-19", "clang++") if which(name)]
@@ -70,13 +72,41 @@ def test_brackets_in_comments_texts_and_other_branches_do_not_count() -> None:
     text = "// (\n/* { */\n#if 1\nif (a) {\n#else\nif (b) {\n#endif\n}\nchar c = '(';\nnothing;\n"
     said = "body.metal:10:1: error: 'nothing' was not declared in this scope"
     line = "body.metal:10: doesn't compile: 'nothing' was not declared in this scope"
-    assert diagnosis(said, {Path("body.metal"): text}) == line
+    assert str(diagnosis(said, {Path("body.metal"): text})) == line
 
 
 def test_what_no_line_asked_for_names_the_body() -> None:
     said = "the checker:3:7: error: something\nmsl.h:4:1: note: here\n"
-    assert diagnosis(said, {Path("body.metal"): "int a;"}) == "body.metal: doesn't compile: something"
-    assert diagnosis("cc1plus: out of memory", {}) == "the C++ compiler failed: cc1plus: out of memory"
+    assert str(diagnosis(said, {Path("body.metal"): "int a;"})) == "body.metal: doesn't compile: something"
+    assert str(diagnosis(said, {})) == "doesn't compile: something"
+    assert diagnosis("cc1plus: out of memory", {}) is None
+
+
+def test_functions_in_a_body_are_told_where_they_go(each_compiler: str) -> None:
+    said = said_of("float twice(float x) { return 2.0f * x; }\n")
+    assert said.startswith("body.metal:2: doesn't compile: ") and "functions of your own go into a header" in said
+
+
+def test_a_body_that_does_not_compile_is_a_finding_beside_others(tmp_path: Path) -> None:
+    (good, other) = cases_of("bit_pack")[:2]
+    (tmp_path / "broken.metal").write_text("words[0] = nothing;\n")
+    kernel = replace(good.launch.kernel, name="broken", body=tmp_path / "broken.metal")
+    broken = replace(good, launch=replace(good.launch, kernel=kernel))
+    reports = {report.kernel: report for report in check_cases([good, broken, other])}
+    assert [report.is_clean for report in reports.values()] == [True, False, True]
+    (finding,) = reports["broken"].findings
+    assert finding.told.startswith("broken.metal:1: doesn't compile: ")
+    assert finding.told.endswith("[CPU checker; broken.metal, 1 bit, [3, 33]]")
+    assert not reports["broken"].compiles and reports["broken"].differences == []
+
+
+@pytest.mark.parametrize(
+    "literal", ["16777217.0 - 16777216.0", "half(1.0 + 1e-9) - half(1)", "float4(1e-9 + 1.0).x - 1"]
+)
+def test_literals_without_a_suffix_are_floats(each_compiler: str, literal: str) -> None:
+    checked = check(launch(START + f"y0[at] = x0[at] + float({literal});", [mx.zeros((64,))]))
+    assert checked.findings == []
+    assert not checked.outputs[0].any()
 
 
 def test_every_compiler_here_gives_the_same_result(each_compiler: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from bodies import launch
 
 from tqcli.kernels.checker import check
+from tqcli.kernels.checker.finding import faults
 from tqcli.kernels.checker.lint import find_clang, lint
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels-check.md"
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(0.1, 0.9, 33).astype(np.float32)
 Y = RANDOM.uniform(-3, 3, 33).astype(np.float32)
@@ -103,3 +108,57 @@ def test_functions_of_integers(value: str, expected: np.ndarray) -> None:
     arrays = [A.astype(np.int32), B.astype(np.int32)]
     got = outputs(f"int a = x0[at], b = x1[at];\ny0[at] = {value};", arrays, mx.int32)
     np.testing.assert_array_equal(got, expected.astype(np.int64).astype(np.int32))
+
+
+def test_lint_and_checker_know_every_name_of_the_documents() -> None:
+    listed = re.search(r"Bodies may use\n\n(.*?)\n\nNot there", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    names = sorted(set(re.findall(r"\b(?!atomic_fetch_|M_)[a-z]\w*\b", " ".join(re.findall(r"`([^`]*)`", listed[1])))))
+    names = [name for name in names if name not in ("bfloat", "metal", "fast", "precise")]
+    assert len(names) > 100
+    clang = find_clang()
+    assert clang is not None
+    linted = launch("".join(f"using tq::{name};\n" for name in names) + "y0[0] = 1.0f;", outputs=((1,),))
+    assert lint(linted, clang) == []
+    checked = check(
+        launch(
+            "".join(f"using metal::{name};\n" for name in names) + "y0[0] = 1.0f;",
+            outputs=((1,),),
+            grid=1,
+            threadgroup=1,
+        )
+    )
+    assert checked.findings == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("simd_shuffle_rotate_down(x, 1) - x", [1, 1, -31]),
+        ("simd_prefix_inclusive_product(1.0f) + simd_prefix_exclusive_product(1.0f)", [2, 2, 2]),
+        ("float(popcount(uint(simd_vote::vote_t(simd_active_threads_mask()))))", [32, 32, 32]),
+        (
+            "is_same_v<float, float> && !metal::is_same_v<float, half> && MAXFLOAT == FLT_MAX ? M_E_F : M_1_PI_F",
+            [np.e] * 3,
+        ),
+        ("any(float4(x) == float4(1.0f)) ? 1.0f : 0.0f", [0, 1, 0]),
+        ("select(half2(2.0h), half2(3.0h), half2(half(x)) < half2(1.0h) || bool2(false, true)).x", [3, 2, 2]),
+        ("all(!(uint3(uint(x)) != uint3(1u)) && bool3(true)) ? 1.0f : 0.0f", [0, 1, 0]),
+        ("float(bfloat4(bfloat(x)).w) + float4(bfloat4(bfloat(1.0f))).x", [1, 2, 32]),
+        ("x + (16777217.0 - 16777216.0)", [0, 1, 31]),
+    ],
+)
+def test_values_among_lanes_constants_and_vectors_of_other_types(value: str, expected: list[float]) -> None:
+    right = launch(
+        f"float x = x0[thread_position_in_grid.x];\ny0[thread_position_in_grid.x] = {value};\n",
+        [mx.arange(32, dtype=mx.float32)],
+        ((32,),),
+        32,
+        32,
+    )
+    clang = find_clang()
+    assert clang is not None
+    assert faults(lint(right, clang)) == []
+    checked = check(right)
+    assert checked.findings == []
+    np.testing.assert_allclose(checked.outputs[0][[0, 1, 31]], expected, rtol=1e-6)

@@ -8,6 +8,7 @@ import mlx.core as mx
 import yaml
 from bodies import launch
 
+from tqcli.kernels.checker.finding import file_name
 from tqcli.kernels.checker.mutate import mutate, own_judge
 from tqcli.kernels.checker.mutations import mutations
 from tqcli.kernels.runtime.kernel import INCLUDES, Launch
@@ -92,7 +93,7 @@ def test_what_does_not_compile_does_not_count() -> None:
 def test_what_is_called_harmless_is_a_mistake_that_is_tried() -> None:
     kernels = INCLUDES.parent
     table = yaml.safe_load((kernels / "checker" / "harmless.yaml").read_text())
-    files = {path.name: path for path in sorted(kernels.rglob("*")) if path.suffix in (".metal", ".h")}
+    files = {file_name(path): path for path in sorted(kernels.rglob("*")) if path.suffix in (".metal", ".h")}
     tried = {
         (name, m.change, m.code)
         for name in {entry["file"] for entry in table}

@@ -42,11 +42,11 @@ def test_a_scale_may_differ_by_one_step() -> None:
     codes = np.searchsorted(LIMITS, Y)
     rule = NearThresholds(Y, LIMITS, (2,))
     assert rule(coded(codes, (16000, 16002)), coded(codes)) is None
-    assert "scale 1 is 2 steps" in str(rule(coded(codes, (16000, 16003)), coded(codes)))
+    assert "scale [1] is 0.2558594, not 0.2519531: 2 steps" in str(rule(coded(codes, (16000, 16003)), coded(codes)))
 
 
 def test_what_is_unused_must_be_zero() -> None:
     codes = np.searchsorted(LIMITS, Y)
     outputs = coded(codes)
     outputs[1] = np.ones(1, dtype=np.uint32)
-    assert "not zero" in str(NearThresholds(Y, LIMITS, (2,))(outputs, coded(codes)))
+    assert "is 1, not 0" in str(NearThresholds(Y, LIMITS, (2,))(outputs, coded(codes)))

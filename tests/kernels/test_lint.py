@@ -81,6 +81,15 @@ def test_a_clang_that_fails_otherwise_raises(tmp_path: Path) -> None:
         lint(launch(tmp_path, GOOD), "clang", lambda *_: "clang: error: unknown argument: '-cl-ext'")
 
 
+def test_a_warning_without_a_line_does_not_fail(tmp_path: Path) -> None:
+    assert lint(launch(tmp_path, GOOD), "clang", lambda *_: "clang: warning: argument unused\n") == []
+
+
+def test_headers_that_bodies_share_have_their_path() -> None:
+    text = lint_text(next(case.launch for case in cases("attend")))
+    assert '# 1 "attend/read_levels.h"' in text
+
+
 def test_the_newest_clang_is_found_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"clang-19": 19, "clang-14": 14, "clang": 11}
     monkeypatch.setattr(module.shutil, "which", lambda name: name if name in there else None)
@@ -96,16 +105,16 @@ def test_the_newest_clang_is_found_and_an_old_one_is_not(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("float* p = buffer;", "float* names no address space"),
-        ("const T & row = x[0];", "const T & names no address space"),
-        ("float y = 1.5;", "1.5 is a double: write 1.5f"),
-        ("float y = 1e-5 + float(x[0]);", "1e-5 is a double"),
-        ("double y = 0.0f;", "Metal has no double"),
+        ("float* p = buffer;", "error: float* names no address space"),
+        ("const T & row = x[0];", "error: const T & names no address space"),
+        ("float y = 1.5;", "note: 1.5 is a float in Metal and a double in CUDA; write 1.5f for both"),
+        ("float y = 1e-5 + float(x[0]);", "note: 1e-5 is a float in Metal"),
+        ("double y = 0.0f;", "error: Metal has no double; write float"),
     ],
 )
 def test_what_clang_lets_pass_is_found_in_the_text(tmp_path: Path, line: str, said: str) -> None:
     (finding,) = textual_findings(launch(tmp_path, f"// float* p = 1.5\n\n{line}\n"))
-    assert str(finding).startswith(f"sample.metal:3: error: {said}")
+    assert str(finding).startswith(f"sample.metal:3: {said}")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def outputs(words: list[int], scales: np.ndarray = SCALES) -> list[np.ndarray]:
     [
         ([0b101, 0b011], "None"),
         ([0b001, 0b011], "None"),
-        ([0b100, 0b011], "1 signs differ, first at [0, 0], of a projection of 1"),
-        ([0b101, 0b1011], "bits beyond the last sign are set"),
+        ([0b100, 0b011], "1 of 6 signs differ, first at [0, 0]: -, not +, of a projection of 1"),
+        ([0b101, 0b1011], "the bits beyond the last sign are 0x1, not 0"),
     ],
 )
 def test_a_sign_may_differ_only_where_the_projection_is_nearly_0(words: list[int], found: str) -> None:
@@ -37,7 +37,7 @@ def test_signs_that_differ_are_counted() -> None:
 def test_a_scale_may_differ_by_one_step() -> None:
     rule, expected = NearZero(PROJECTED, np.full((2, 3), 1e-6)), outputs([0b101, 0b011])
     assert rule(outputs([0b101, 0b011], SCALES + np.uint16(1)), expected) is None
-    assert "scale 0 is 2 steps" in str(rule(outputs([0b101, 0b011], SCALES + np.uint16(2)), expected))
+    assert ": 2 steps of a bfloat16 off" in str(rule(outputs([0b101, 0b011], SCALES + np.uint16(2)), expected))
 
 
 def test_few_kernels_serve_all_numbers_of_queries() -> None:

@@ -21,7 +21,7 @@ def coded(*codes: int) -> list[np.ndarray]:
         ((0, 2), "None"),
         ((1, 2), "None"),
         ((0, 0), "code 0 at [0, 1], not 2: 9 away, not 1"),
-        ((0, 3), "code 3 at [0, 1], of 3 entries"),
+        ((0, 3), "code 3 at [0, 1], not 2: there are 3 entries"),
     ],
 )
 def test_a_code_may_differ_only_where_its_entry_is_as_near(codes: tuple[int, int], found: str) -> None:

@@ -59,7 +59,7 @@ def source(
     if case >= len(cases):
         raise InputError(f"{name} has {len(cases)} cases: --case goes from 0 to {len(cases) - 1}, not {case}")
     launch = cases[case].launch
-    say(f"{name}, case {case} of 0 to {len(cases) - 1}{': ' if launch.note else ''}{launch.note}")
+    say(f"{name}, case {case} of 0 to {len(cases) - 1}{': ' if launch.note else ''}{launch.title}")
     print((metal_text if backend == "metal" else cuda_text)(launch), end="")
 
 

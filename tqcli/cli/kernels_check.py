@@ -14,10 +14,12 @@ from tqcli.cli.arguments import JsonOption, say
 from tqcli.errors import InputError
 
 if TYPE_CHECKING:
-    from tqcli.kernels.checker.finding import Finding
+    from tqcli.kernels.checker.finding import Checked, Finding
     from tqcli.kernels.checker.operations import KernelReport
     from tqcli.kernels.runtime.kernel import Launch
 
+UNWRITTEN = "unwritten"
+"""What stands in an output's place where no thread wrote."""
 NameArgument = Annotated[
     str | None,
     typer.Argument(
@@ -64,6 +66,10 @@ def check(
     if out is not None or jobs is not None:
         raise InputError(f"{'--jobs' if out is None else '--out'} goes with --on-device")
     is_own = spec is not None or (name or "").endswith(".metal")
+    if spec is not None and name in _known():
+        raise InputError(
+            f"--spec is for a kernel of your own, and {name} is tq's: leave it out, or name your .metal file"
+        )
     if is_own and (spec is None or name is None):
         missing = "--spec FILE" if spec is None else "the .metal file"
         raise InputError(
@@ -78,6 +84,13 @@ def check(
             clean = _project(name, json)
     if not clean:
         raise typer.Exit(1)
+
+
+def _known() -> list[str]:
+    """What a name may stand for of tq's own."""
+    from tqcli.kernels.runtime.registry import kernels, operations
+
+    return [*operations(), *kernels()]
 
 
 def _on_device(
@@ -122,20 +135,25 @@ def _project(name: str | None, json: bool) -> bool:
 
 def _own(body: str, spec: Path, json: bool) -> bool:
     from tqcli.kernels.checker import check as check_launch
+    from tqcli.kernels.checker.finding import faults
     from tqcli.kernels.checker.operations import lint_all
     from tqcli.kernels.checker.spec import user_kernel
 
     launch = user_kernel(Path(body), spec).launch
     checked = check_launch(launch)
     linted = lint_all([launch])
-    outputs = _output_documents(launch, checked.outputs)
+    outputs = _output_documents(launch, checked)
     lint = None if linted is None else linted[0]
-    clean = not checked.findings and not lint
+    clean = not checked.findings and not faults(lint or [])
     if json:
         found = {"findings": _findings(checked.findings), "lint": None if lint is None else _findings(lint)}
         _print_json({"clean": clean, "body": body, **found, "outputs": outputs})
         return clean
-    _print_lines([*(lint or []), *checked.findings], f"{Path(body).name}: nothing found by the CPU checker")
+    _print_lines([finding.told for finding in (*(lint or []), *checked.findings)])
+    if clean:
+        print(
+            f"{Path(body).name}: nothing found by the CPU checker{', not linted' if lint is None else ' and the lint'}"
+        )
     for output in outputs:
         values = " ".join(value if isinstance(value, str) else f"{value:g}" for value in output["first"])
         print(f"{output['name']}: {output['dtype']} {output['shape']}, sha256 {output['sha256'][:12]}, starts {values}")
@@ -156,7 +174,7 @@ def _mutate(name: str | None, spec: Path | None, json: bool) -> bool:
             if json:
                 _print_json({"clean": False, "findings": _findings(outcome)})
             else:
-                _print_lines(outcome)
+                _print_lines([finding.told for finding in outcome])
             return False
         tally = outcome
     if json:
@@ -167,17 +185,19 @@ def _mutate(name: str | None, spec: Path | None, json: bool) -> bool:
 
 
 def _print_reports(reports: Sequence[KernelReport]) -> None:
+    from tqcli.kernels.checker.finding import faults
     from tqcli.report.terminal import new_table, print_table
 
     table = new_table("operation", "kernel", "cases", "Mac text", "lint", "CPU checker", "results")
     for report in reports:
         golden = "equal" if report.golden == report.cases else f"{report.cases - report.golden} differ"
-        lint = "-" if report.lint is None else _number(report.lint, "clean")
-        cells = [_number(report.findings, "clean"), _number(report.differences, "as reference", "differ")]
+        lint = "-" if report.lint is None else _number(faults(report.lint), "clean")
+        results = "as reference" if report.compiles else "not run"
+        cells = [_number(report.findings, "clean"), _number(report.differences, results, "differ")]
         table.add_row(report.operation, report.kernel, str(report.cases), golden, lint, *cells)
     print_table(table)
     for report in reports:
-        _print_lines([*(report.lint or []), *report.findings])
+        _print_lines([finding.told for finding in (*(report.lint or []), *report.findings)])
         _print_lines([f"{report.kernel}: {difference}" for difference in report.differences])
     print("Mac text: byte for byte what MLX compiles on a Mac. CPU checker: races, bounds, memory, barriers.")
     if any(report.lint is None for report in reports):
@@ -188,11 +208,9 @@ def _number(found: Sequence[object], none: str, some: str = "found") -> str:
     return f"{len(found)} {some}" if found else none
 
 
-def _print_lines(lines: Sequence[object], none: str = "") -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     for line in lines:
         print(line)
-    if none and not lines:
-        print(none)
 
 
 def _say_no_lint() -> None:
@@ -220,15 +238,17 @@ def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [{**asdict(finding), "message": str(finding)} for finding in findings]
 
 
-def _output_documents(launch: Launch, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+def _output_documents(launch: Launch, checked: Checked) -> list[dict[str, Any]]:
     """Enough of each output to compare two bodies by."""
     from hashlib import sha256
 
     documents = []
-    for name, dtype, output in zip(launch.kernel.outputs, launch.output_dtypes, outputs, strict=True):
+    arrays = zip(launch.kernel.outputs, launch.output_dtypes, checked.outputs, checked.unwritten, strict=True)
+    for name, dtype, output, unwritten in arrays:
         digest = sha256(output.tobytes()).hexdigest()
         kind = str(dtype).removeprefix("mlx.core.")
-        first = [_number_or_name(value.item()) for value in output.reshape(-1)[:4]]
+        start = zip(output.reshape(-1)[:4], unwritten.reshape(-1)[:4], strict=True)
+        first = [UNWRITTEN if never else _number_or_name(value.item()) for value, never in start]
         documents.append({"name": name, "dtype": kind, "shape": list(output.shape), "sha256": digest, "first": first})
     return documents
 

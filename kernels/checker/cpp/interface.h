@@ -29,6 +29,7 @@ struct tq_exchange {
   uint32_t lane;    // the caller's
 };
 enum { tq_slot_bytes = 32, tq_lanes = 32 };
+enum tq_use { tq_reads = 1, tq_writes = 2, tq_updates = 3 };
 enum tq_memory { tq_device = 1, tq_threadgroup = 2 };
 
 extern "C" {
@@ -39,5 +40,5 @@ tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_s
 void tq_absent_lane(const char* operation, unsigned lane, tq_site site);
 // The threadgroup's array number `index`; the same memory for every thread of the group.
 void* tq_threadgroup_array(int index, const char* name, size_t bytes, size_t element, tq_site site);
-void tq_atomic(const void* address, size_t bytes, int writes, const void* from);
+void tq_atomic(const void* address, size_t bytes, tq_use use, const void* from);
 }

@@ -131,19 +131,20 @@ void note_read(Granule& g, const Access& reader) {
   last = reader;
 }
 
-void touch(Region& region, Granule& g, int64_t at, bool writes, const Access& me) {
+void touch(Region& region, Granule& g, int64_t at, bool writes, bool updates, const Access& me) {
   tq_memory memory = region.role == Role::threadgroup ? tq_threadgroup : tq_device;
   auto races = [&](const Access& earlier) {
     return earlier.thread && !(earlier.atomic && me.atomic) && !is_ordered(earlier, memory);
   };
-  if (!writes && !g.is_written) {
+  if ((!writes || updates) && !g.is_written) {
     Report found;
     found.kind = "uninitialised read";
     found.region = region.name;
     found.pc = me.pc;
     report(found, [&] {
       return element_name(region, at) + ": " + person(me, region.role == Role::output) +
-             " reads what no thread has written";
+             " reads what no thread has written" +
+             (updates && region.role == Role::output ? "; give the launch an init_value" : "");
     });
   }
   if (races(g.writer)) report_race(region, at, g.writer, me, true, writes);
@@ -214,7 +215,7 @@ void report_unwritten() {
   }
 }
 
-void access(const void* address, size_t bytes, bool writes, bool atomic, const void* pc) {
+void access(const void* address, size_t bytes, bool writes, bool atomic, const void* pc, bool updates) {
   const char* p = static_cast<const char*>(address);
   if (!current) return;
   last_pc = pc;
@@ -242,7 +243,7 @@ void access(const void* address, size_t bytes, bool writes, bool atomic, const v
   if (bytes % granule || size_t(at) % granule) saw_part_of_granule = true;
   Access me = access_now(atomic, pc);
   for (size_t i = size_t(at) / granule; i * granule < size_t(at) + bytes; i++)
-    touch(region, region.granules[i], int64_t(i * granule), writes, me);
+    touch(region, region.granules[i], int64_t(i * granule), writes, updates, me);
 }
 
 extern "C" {
@@ -266,7 +267,7 @@ void* tq_threadgroup_array(int index, const char* name, size_t bytes, size_t ele
   return region.data;
 }
 
-void tq_atomic(const void* address, size_t bytes, int writes, const void* from) {
-  access(address, bytes, writes, true, from);
+void tq_atomic(const void* address, size_t bytes, tq_use use, const void* from) {
+  access(address, bytes, use & tq_writes, true, from, use == tq_updates);
 }
 }

@@ -23,4 +23,5 @@ extern bool by_byte;
 extern bool saw_part_of_granule;
 
 extern const void* last_pc;
-void access(const void* address, size_t bytes, bool writes, bool atomic, const void* pc);
+// `updates`: a write that reads first, as atomic operations do.
+void access(const void* address, size_t bytes, bool writes, bool atomic, const void* pc, bool updates = false);

@@ -16,7 +16,7 @@ typedef atomic<float> atomic_float;
 #define TQ_ATOMIC(name, result)                                                  \
   template <class T, class U>                                                    \
   TQ_OPAQUE T atomic_##name##_explicit(atomic<T>* at, U operand, memory_order) { \
-    tq_atomic(at, sizeof(T), true, __builtin_return_address(0));                 \
+    tq_atomic(at, sizeof(T), tq_updates, __builtin_return_address(0));           \
     T old = at->value, x = T(operand);                                           \
     (void)x;                                                                     \
     at->value = result;                                                          \
@@ -34,18 +34,18 @@ TQ_ATOMIC(exchange, x)
 
 template <class T>
 TQ_OPAQUE T atomic_load_explicit(const atomic<T>* at, memory_order) {
-  tq_atomic(at, sizeof(T), false, __builtin_return_address(0));
+  tq_atomic(at, sizeof(T), tq_reads, __builtin_return_address(0));
   return at->value;
 }
 template <class T, class U>
 TQ_OPAQUE void atomic_store_explicit(atomic<T>* at, U x, memory_order) {
-  tq_atomic(at, sizeof(T), true, __builtin_return_address(0));
+  tq_atomic(at, sizeof(T), tq_writes, __builtin_return_address(0));
   at->value = T(x);
 }
 template <class T>
 TQ_OPAQUE bool atomic_compare_exchange_weak_explicit(
     atomic<T>* at, T* expected, T desired, memory_order, memory_order) {
-  tq_atomic(at, sizeof(T), true, __builtin_return_address(0));
+  tq_atomic(at, sizeof(T), tq_updates, __builtin_return_address(0));
   if (at->value != *expected) {
     *expected = at->value;
     return false;

@@ -83,7 +83,7 @@ TQ_PREFIX(simd_prefix_inclusive_product, 1, 1, (a * b))
 TQ_PREFIX(simd_prefix_exclusive_product, 0, 1, (a * b))
 #undef TQ_PREFIX
 
-// Where the asked lane would lie outside the simdgroup, `outside` is the result.
+// Where the asked lane would lie outside the simdgroup, `outside` is the result; not so if no lane could be inside.
 #define TQ_SHUFFLE(name, from, is_outside, outside)                               \
   template <class T>                                                              \
   TQ_INLINE T name(T x, ushort n, TQ_SITE) {                                      \
@@ -93,8 +93,8 @@ TQ_PREFIX(simd_prefix_exclusive_product, 0, 1, (a * b))
 TQ_SHUFFLE(simd_shuffle, n, false, x)
 TQ_SHUFFLE(simd_broadcast, n, false, x)
 TQ_SHUFFLE(simd_shuffle_xor, met.lane ^ n, false, x)
-TQ_SHUFFLE(simd_shuffle_up, met.lane - n, met.lane < n, x)
-TQ_SHUFFLE(simd_shuffle_down, met.lane + n, met.lane + n >= tq_lanes, x)
+TQ_SHUFFLE(simd_shuffle_up, met.lane - n, n < tq_lanes && met.lane < n, x)
+TQ_SHUFFLE(simd_shuffle_down, met.lane + n, n < tq_lanes && met.lane + n >= tq_lanes, x)
 TQ_SHUFFLE(simd_shuffle_rotate_up, (met.lane - n) % tq_lanes, false, x)
 TQ_SHUFFLE(simd_shuffle_rotate_down, (met.lane + n) % tq_lanes, false, x)
 #undef TQ_SHUFFLE

@@ -109,6 +109,19 @@ TQ_COMPARISON(>=)
 #undef TQ_COMPARISON
 
 template <int N>
+TQ_INLINE vec<bool, N> operator&&(vec<bool, N> a, vec<bool, N> b) {
+  return a & b;
+}
+template <int N>
+TQ_INLINE vec<bool, N> operator||(vec<bool, N> a, vec<bool, N> b) {
+  return a | b;
+}
+template <int N>
+TQ_INLINE vec<bool, N> operator!(vec<bool, N> a) {
+  return a ^ vec<bool, N>(true);
+}
+
+template <int N>
 TQ_INLINE bool all(vec<bool, N> a) {
   for (int i = 0; i < N; i++)
     if (!a[i]) return false;

@@ -58,7 +58,7 @@ bool same_place(const Thread& a, const Thread& b) {
 }
 
 std::string place_of(const Thread& thread) {
-  if (thread.state == State::done) return "thread " + std::to_string(thread.index) + " has returned";
+  if (thread.state == State::done) return "thread " + std::to_string(thread.index) + " came to the end without it";
   return "thread " + std::to_string(thread.index) + " waits in " + thread.operation + " at line " +
          std::to_string(thread.site.line);
 }
