@@ -35,6 +35,17 @@ class Backend:
 
 
 @dataclass(frozen=True)
+class Tool:
+    """A program that `tq kernels check` calls."""
+
+    name: str
+    path: str | None
+    """None if there is none."""
+    reason: str
+    """What it is for, or what to install."""
+
+
+@dataclass(frozen=True)
 class BlasReport:
     """The BLAS of MLX's CPU device, and how fast it is."""
 
@@ -57,6 +68,7 @@ class Diagnosis:
     backends: list[Backend]
     backend: str | None
     """The back-end that will be used; the reason is in its `Backend`."""
+    tools: list[Tool]
     blas: BlasReport
     cache_folder: str
     cache_writable: bool
@@ -69,6 +81,7 @@ def examine() -> Diagnosis:
     """Gathers all of it, in about half a second. Raises nothing: what is broken is among the warnings."""
     warnings: list[str] = []
     devices: list[str] = []
+    tools: list[Tool] = []
     default = backend = None
     try:
         import mlx.core as mx
@@ -81,6 +94,7 @@ def examine() -> Diagnosis:
         default = "cpu" if mx.default_device() == _device("cpu") else "gpu"
         backends = _backends()
         backend = _preferred(warnings)
+        tools = _tools()
         speed = _gflops()
     now = blas.status()
     folder = cache_folder()
@@ -97,6 +111,7 @@ def examine() -> Diagnosis:
         default_device=default,
         backends=backends,
         backend=backend,
+        tools=tools,
         blas=BlasReport(now.name, now.path, now.active, now.reason, speed),
         cache_folder=str(folder),
         cache_writable=writable,
@@ -155,6 +170,19 @@ def _backends() -> list[Backend]:
         backends.append(Backend(name, there, f"{len(kernels)} kernels" if there else "MLX finds no such device"))
     backends.append(Backend("mlx", True, f"plain MLX operations, on the {mx.default_device().type.name}"))
     return backends
+
+
+def _tools() -> list[Tool]:
+    from tqcli.kernels.checker.compiler import CompilerError, compiler
+    from tqcli.kernels.checker.lint import MISSING, find_clang
+
+    try:
+        found = compiler()
+        cpp = Tool("C++ compiler", " ".join(found.command), f"tq kernels check runs kernels with {found.version}")
+    except CompilerError as e:
+        cpp = Tool("C++ compiler", None, str(e))
+    clang = find_clang()
+    return [cpp, Tool("clang", clang, "tq kernels check lints kernels with it" if clang else MISSING)]
 
 
 def _kernel_folder() -> Path:

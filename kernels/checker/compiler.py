@@ -11,8 +11,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,7 @@ from tqcli.kernels.checker.finding import Finding
 from tqcli.paths import cache_folder
 
 _CPP = Path(__file__).resolve().parent / "cpp"
+_ABANDONED_SECONDS = 3600
 _COMPILERS = ("g++", "c++", "clang++")
 _COMMON = ("-std=c++17", "-fPIC", "-w")
 _BODY = (
@@ -115,6 +118,7 @@ def _compiler(named: Sequence[str]) -> Compiler | None:
 @cache
 def runner() -> Path:
     """The program that runs a compiled body, built at the first use."""
+    _remove_abandoned(_folder())
     sources = sorted(_CPP.glob("*.cpp"))
     flags = (*_COMMON, "-O2", "-rdynamic")
     text = "".join(path.read_text() for path in sorted(_CPP.iterdir()) if path.suffix in (".cpp", ".h"))
@@ -128,6 +132,14 @@ def runner() -> Path:
             for path in objects:
                 path.unlink()
     return target
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Unfinished files of a process that was killed: those of the last hour may be another's at work."""
+    for path in (*folder.glob("tmp*.o"), *folder.glob("tmp*.part")):
+        with suppress(FileNotFoundError):  # another process removes them too
+            if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
 
 
 def _compile_runner_part(source: Path) -> Path:

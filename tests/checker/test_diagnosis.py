@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from bodies import launch
 
 from tqcli.kernels.checker import CompilerError, check
-from tqcli.kernels.checker.compiler import compiler
+from tqcli.kernels.checker.compiler import compiler, runner
 from tqcli.kernels.checker.diagnosis import diagnosis
 from tqcli.kernels.checker.operations import cases_of, check_cases
 
@@ -160,3 +161,20 @@ def test_a_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         assert compiler().command == (which("env"), "g++")
     finally:
         compiler.cache_clear()
+
+
+def test_unfinished_files_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TQ_CACHE", str(tmp_path))
+    folder = tmp_path / "kernels-check"
+    folder.mkdir()
+    for name in ("tmpold.part", "tmpold.o", "tmpnew.part", "body-0.so"):
+        (folder / name).touch()
+        if "new" not in name:
+            os.utime(folder / name, (0, 0))
+    runner.cache_clear()
+    try:
+        assert runner().parent == folder
+    finally:
+        runner.cache_clear()
+    kept = sorted(path.name for path in folder.iterdir() if not path.name.startswith("runner-"))
+    assert kept == ["body-0.so", "tmpnew.part"]

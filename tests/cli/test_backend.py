@@ -37,6 +37,16 @@ def test_one_that_is_not_here_is_one_line(command: list[str], capsys: pytest.Cap
     assert line.startswith(f"tq: --backend {missing}: MLX finds no such device; this machine has ")
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_variable_that_names_none_is_one_line(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TQ_BACKEND", "foo")
+    assert run(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tq: TQ_BACKEND is foo: there is no such back-end; this machine has ")
+
+
 def test_it_holds_for_one_command_alone() -> None:
     decompress = ["decompress", "no-such-folder", "--out", "out"]
     assert run([*decompress, "--backend", "mlx"]) == 2

@@ -117,6 +117,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert ("not timed" in printed) == (document["backend"] == "mlx")
 
 
+def test_what_mx_compile_refuses_is_told_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tqcli.kernels.bench.measure.sizes", lambda backend, quick: [1024, 2048])
+    assert run(["kernels", "bench", "hadamard_quantise", "--quick"]) == 0
+    printed = capsys.readouterr().out
+    (line,) = (line for line in printed.splitlines() if line.startswith("hadamard_quantise, 1 k, mx.compile: "))
+    assert line.endswith("(not tried at larger sizes)")
+    assert "GB/s: of the operation's inputs and outputs" in printed
+
+
 def test_an_operation_that_is_not_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kernels", "bench", "qjl_score"]) == 2
     assert "no operation or kernel called 'qjl_score' is timed; there is qjl_scores" in capsys.readouterr().err

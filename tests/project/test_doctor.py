@@ -7,6 +7,7 @@ import pytest
 
 from tqcli.cli.doctor import doctor
 from tqcli.doctor import examine
+from tqcli.kernels.checker.compiler import compiler
 
 
 def test_names_what_will_be_used() -> None:
@@ -35,6 +36,25 @@ def test_text_names_the_blas_and_the_back_end_in_use(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("BLAS ") and "GFLOP/s" in line for line in lines)
     assert sum("used: " in line for line in lines if line.startswith("back-end")) == 1
+
+
+def test_programs_for_checking_kernels_are_named_or_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    compiler.cache_clear()
+    try:
+        cpp, clang = examine().tools
+    finally:
+        compiler.cache_clear()
+    assert cpp.name == "C++ compiler" and cpp.path is None
+    assert cpp.reason.startswith("CXX is 'no-such-compiler', and there is no program no-such-compiler: name g++")
+    assert clang.name == "clang" and (clang.path or "apt install clang" in clang.reason)
+
+
+def test_a_back_end_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TQ_BACKEND", "foo")
+    found = examine()
+    assert found.backend is None
+    assert any(warning.startswith("TQ_BACKEND is foo: there is no such back-end") for warning in found.warnings)
 
 
 def test_another_owner_of_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

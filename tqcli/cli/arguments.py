@@ -63,10 +63,15 @@ ResumeOption = Annotated[
 
 
 def _name_backend(backend: str | None) -> str | None:
-    """Called for every command line with the option, given or not. Raises `InputError` for one that isn't here."""
+    """Called for every command line with the option, given or not. Raises `InputError` for one that isn't here.
+
+    Of TQ_BACKEND too: whether a command comes to an operation that looks at it depends on the codec.
+    """
     from tqcli.kernels.runtime import set_backend
+    from tqcli.kernels.runtime.backend import preferred
 
     set_backend(backend)
+    preferred()
     return backend
 
 

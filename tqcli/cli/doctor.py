@@ -45,6 +45,8 @@ def _rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     for backend in diagnosis.backends:
         verdict = "used" if backend.name == diagnosis.backend else "available" if backend.available else "no"
         rows.append((f"back-end {backend.name}", f"{verdict}: {backend.reason}"))
+    for tool in diagnosis.tools:
+        rows.append((tool.name, f"{tool.path or 'no'}: {tool.reason}"))
     blas = diagnosis.blas
     speed = "" if blas.gflops is None else f", {blas.gflops:.0f} GFLOP/s"
     rows.append(("BLAS", f"{blas.name}{speed}: {blas.reason}"))

@@ -100,13 +100,13 @@ def _print_start(document: dict[str, Any]) -> None:
     print(", ".join(f"{key} {document[key]}" for key in ("device", "backend", "tq", "mlx", "python", "platform")))
     print(
         "Microseconds of a call: built, run and waited for; quartiles over rounds in which all take turns. "
-        "GB/s: of the kernel's inputs and outputs. Copy: float32, x + 0.",
+        "GB/s: of the operation's inputs and outputs. Copy: float32, x + 0.",
         flush=True,
     )
 
 
 def _print_operation(operation: str, measured: Sequence[Measured]) -> None:
-    from tqcli.kernels.bench.measure import KERNEL
+    from tqcli.kernels.bench.measure import COMPILED, KERNEL
     from tqcli.report.terminal import new_table, print_table
 
     table = new_table("elements", "implementation", "us", "quartiles", "GB/s", "of copy", title=operation)
@@ -118,7 +118,8 @@ def _print_operation(operation: str, measured: Sequence[Measured]) -> None:
     for of in measured:
         for timed in of.timed:
             if timed.error:
-                print(f"{operation}, {_short(of.elements)}, {timed.implementation}: {timed.error}")
+                last = " (not tried at larger sizes)" if timed.implementation == COMPILED and len(measured) > 1 else ""
+                print(f"{operation}, {_short(of.elements)}, {timed.implementation}: {timed.error}{last}")
     launch = measured[0].median(KERNEL) if measured else None
     if launch is not None:
         print(f"{operation}: a call costs {launch:.1f} us at {measured[0].elements} elements; {_crossover(measured)}")
