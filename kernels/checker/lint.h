@@ -152,7 +152,12 @@ TQ_OF_VECTORS(TQ_BOOLS)
     T& operator[](uint);                                                                          \
   };                                                                                              \
   bfloat##N operator-(bfloat##N); bfloat##N operator+(bfloat##N, bfloat##N); bfloat##N operator-(bfloat##N, bfloat##N); \
-  bfloat##N operator*(bfloat##N, bfloat##N); bfloat##N operator/(bfloat##N, bfloat##N);
+  bfloat##N operator*(bfloat##N, bfloat##N); bfloat##N operator/(bfloat##N, bfloat##N);                           \
+  bfloat##N& operator+=(bfloat##N&, bfloat##N); bfloat##N& operator-=(bfloat##N&, bfloat##N);                     \
+  bfloat##N& operator*=(bfloat##N&, bfloat##N); bfloat##N& operator/=(bfloat##N&, bfloat##N);                     \
+  bool##N operator==(bfloat##N, bfloat##N); bool##N operator!=(bfloat##N, bfloat##N);                             \
+  bool##N operator<(bfloat##N, bfloat##N); bool##N operator<=(bfloat##N, bfloat##N);                              \
+  bool##N operator>(bfloat##N, bfloat##N); bool##N operator>=(bfloat##N, bfloat##N);
 TQ_OF_VECTORS(TQ_BFLOATS)
 #undef TQ_BFLOATS
 

@@ -145,6 +145,7 @@ def test_lint_and_checker_know_every_name_of_the_documents() -> None:
         ("select(half2(2.0h), half2(3.0h), half2(half(x)) < half2(1.0h) || bool2(false, true)).x", [3, 2, 2]),
         ("all(!(uint3(uint(x)) != uint3(1u)) && bool3(true)) ? 1.0f : 0.0f", [0, 1, 0]),
         ("float(bfloat4(bfloat(x)).w) + float4(bfloat4(bfloat(1.0f))).x", [1, 2, 32]),
+        ("any(bfloat2(bfloat(x)) + bfloat2(bfloat(x)) < bfloat2(bfloat(3.0f))) ? 1.0f : 0.0f", [1, 1, 0]),
         ("x + (16777217.0 - 16777216.0)", [0, 1, 31]),
     ],
 )

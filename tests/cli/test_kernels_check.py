@@ -15,6 +15,7 @@ from running import done, refusal, tq
 from tqcli.kernels.checker.compiler import compiler
 from tqcli.kernels.checker.lint import find_clang
 from tqcli.kernels.checker.spec import user_kernel
+from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUTTERFLY = REPOSITORY / "docs" / "examples" / "butterfly"
@@ -35,14 +36,20 @@ def written(folder: Path, spec: dict[str, Any] | str, body: str = BODY) -> tuple
 
 
 def test_the_documents_show_what_the_example_gives() -> None:
-    shown = re.findall(r"\$ tq kernels check (\S+) --spec spec.yaml\n((?:[^$`].*\n)+)", PAGE.read_text())
+    shown = re.findall(r"\$ tq kernels check \$B/(\S+) --spec \$B/spec.yaml\n((?:[^$`].*\n)+)", PAGE.read_text())
     assert [body for body, _ in shown] == ["xor.metal", "range.metal", "xor-no-barrier.metal", "range-no-barrier.metal"]
     for body, output in shown:
-        outcome = tq("kernels", "check", body, "--spec", "spec.yaml", folder=BUTTERFLY)
+        outcome = tq("kernels", "check", BUTTERFLY / body, "--spec", BUTTERFLY / "spec.yaml")
         if find_clang() is None:
             output = output.replace(" and the lint", ", not linted")
         assert outcome.out == output
         assert outcome.code == ("no-barrier" in body)
+
+
+def test_the_documents_list_what_is_in_scope() -> None:
+    listed = re.search(r"In scope are\n(.*?)The spec says", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    assert set(METAL_ATTRIBUTES) <= set(re.findall(r"`(\w+)`", listed[1]))
 
 
 def test_pairing_by_xor_and_by_range_is_one_butterfly() -> None:

@@ -64,9 +64,9 @@ def test_what_differs_or_fails_is_told_in_full(
     assert run(["kernels", "check", "--on-device", "--out", str(tmp_path / "a" / "b.txt"), "--jobs", "1"]) == 1
     text = (tmp_path / "a" / "b.txt").read_text(encoding="utf-8")
     assert f"{len(cases) - 2} of {len(cases)} cases agree" in text
-    assert "bit_pack (1 bits, [3, 33]; BITS=1): differs\n    6 of 6 elements differ, first at [0, 0]" in text
+    assert "bit_pack (1 bit, [3, 33]; BITS=1): differs\n    6 of 6 elements differ, first at [0, 0]" in text
     assert "failed\n    RuntimeError: line 3: no such function\n    line 9: nor that\n" in text
-    assert "tq: bit_pack (1 bits" in capsys.readouterr().err
+    assert "tq: bit_pack (1 bit" in capsys.readouterr().err
 
 
 def test_processes_share_all_cases_and_a_device_that_is_not_there_is_told() -> None:

@@ -155,7 +155,7 @@ def _own(body: str, spec: Path, json: bool) -> bool:
             f"{Path(body).name}: nothing found by the CPU checker{', not linted' if lint is None else ' and the lint'}"
         )
     for output in outputs:
-        values = " ".join(value if isinstance(value, str) else f"{value:g}" for value in output["first"])
+        values = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in output["first"])
         print(f"{output['name']}: {output['dtype']} {output['shape']}, sha256 {output['sha256'][:12]}, starts {values}")
     if lint is None:
         _say_no_lint()
