@@ -59,6 +59,10 @@ class CodecEntry(_Part):
     """Other bits for some layers, as 0:4,29:4/8 (keys/values); the recipe's if left out."""
     name: str | None = None
     """What reports call it; only where this is one codec."""
+    per_layer: bool | None = None
+    """Also compress one layer at a time for perplexity; as the measure says if left out."""
+    predicted: dict[str, float] = {}
+    """Metrics that `tq plan` foretells, by name; reports put them beside what is measured."""
 
 
 class Distortion(_Part):

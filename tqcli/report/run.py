@@ -26,6 +26,8 @@ class RunCodec(_Record):
     recent: int
     layer_bits: str
     """Other bits of some layers, as on the command line; empty for none."""
+    predicted: dict[str, float] = Field(default_factory=dict)
+    """Metrics of perplexity that were foretold by `tq plan`."""
 
 
 class GateResult(_Record):
