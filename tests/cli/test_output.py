@@ -19,6 +19,7 @@ COMMANDS = (
     "capture",
     "compress",
     "decompress",
+    "diff",
     "inspect",
     "eval attention",
     "eval distortion",
