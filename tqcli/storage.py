@@ -46,16 +46,28 @@ def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def make_folder(path: Path) -> Path:
-    """Makes a folder that can be written to, or raises `InputError` naming it."""
+def make_folder(path: Path, option: str = "--out") -> Path:
+    """Makes a folder that can be written to, or raises `InputError` naming it and the option that chooses it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / WRITE_TEST
         probe.touch()
         probe.unlink(missing_ok=True)
     except OSError as e:
-        raise InputError(f"can't write to the folder {path}: {e.strerror}; choose another with --out") from e
+        raise InputError(f"can't write to the folder {path}: {e.strerror}; choose another with {option}") from e
     return path
+
+
+def check_file(path: Path, option: str = "--out") -> None:
+    """Makes the file's folder, or raises `InputError` where the file couldn't be written. What it holds stays."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file with {option}")
+    make_folder(path.parent, option)
+    if path.exists():
+        try:
+            path.open("ab").close()
+        except OSError as e:
+            raise InputError(f"can't write to {path}: {e.strerror}; choose another file with {option}") from e
 
 
 def plain_path(path: Path) -> Path:

@@ -13,7 +13,7 @@ from tqcli.kernels.attend import reference
 from tqcli.kernels.attend.launch import attend_launch, reduce_launch
 from tqcli.kernels.attend.parts import Seen
 from tqcli.kernels.attend.readers import Groups, Levels, Offset, Packed, Raw, Reader, Tokens, Vectors
-from tqcli.kernels.bit_pack import pack_bits
+from tqcli.kernels.bit_pack.reference import pack_bits
 from tqcli.kernels.runtime.case import Case, close, each
 from tqcli.kernels.scales import has_embedded_scale
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from tqcli.kernels.checker.compiler import build, runner
 from tqcli.kernels.checker.execute import Buffer, Ran, buffers_of, execute, findings_of
 from tqcli.kernels.checker.finding import Checked, Finding, unique
-from tqcli.kernels.checker.source import Instance, Texts, text_of, translation_unit, without_comments
+from tqcli.kernels.checker.names import refuse_names
+from tqcli.kernels.checker.source import (
+    Instance,
+    Texts,
+    files_of,
+    text_of,
+    translation_unit,
+    without_comments,
+)
 from tqcli.kernels.runtime.kernel import Kernel, Launch, Size
 
 SECONDS = 120
@@ -74,7 +82,8 @@ def run_all(
 
     def run(batch: tuple[Kernel, dict[Instance, list[int]]]) -> None:
         kernel, members = batch
-        library = build(translation_unit(kernel, list(members), texts or {}), lines=not once)
+        sources = {path: text_of(path, texts or {}) for path in files_of(kernel)}
+        library = build(translation_unit(kernel, list(members), texts or {}), sources, lines=not once)
         for number, indices in enumerate(members.values()):
             for index in indices:
                 found[index] = _check(all_prepared[index], library, number, texts or {}, seconds)
@@ -115,6 +124,10 @@ def _refuse(launch: Launch) -> None:
         raise ValueError(f"{here}inputs {[x.shape for x in launch.inputs]} for {kernel.inputs}, none 0-dimensional")
     if set(launch.template) != set(kernel.template):
         raise ValueError(f"{here}template parameters {sorted(launch.template)}, not {sorted(kernel.template)}")
+    try:
+        refuse_names(kernel.inputs, kernel.outputs, launch.template)
+    except ValueError as e:
+        raise ValueError(f"{here}{e}") from e
     if not len(launch.output_shapes) == len(launch.output_dtypes) == len(kernel.outputs):
         raise ValueError(f"{here}{len(launch.output_shapes)} output shapes for {kernel.outputs}")
     if min(launch.grid) < 1 or min(launch.threadgroup) < 1:
@@ -127,7 +140,7 @@ def _check(prepared: Prepared, library: Path, number: int, texts: Texts, seconds
     launch, buffers = prepared.launch, prepared.buffers
     body = text_of(launch.kernel.body, texts)
     ran = execute(library, number, launch, buffers, seconds)
-    findings = findings_of(ran.reports, library, _first_mentions(launch.kernel, body))
+    findings = findings_of(ran.reports, library, files_of(launch.kernel), _first_mentions(launch.kernel, body))
     findings += _grid_findings(launch)
     if any(report.kind == "unwritten output" for report in ran.reports):
         findings = _with_hint(findings, launch, lambda grid: execute(library, number, launch, buffers, seconds, grid))

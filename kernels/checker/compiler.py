@@ -8,14 +8,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkstemp
 
+from tqcli.kernels.checker.diagnosis import diagnosis
 from tqcli.paths import cache_folder
 
 _CPP = Path(__file__).resolve().parent / "cpp"
@@ -24,9 +27,13 @@ _COMMON = ("-std=c++17", "-fPIC", "-w")
 _BODY = (
     *("-O1", "-fvisibility=hidden", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fno-stack-protector"),
     *("-fno-strict-aliasing", "-fsanitize=thread", "-fsanitize=bounds,shift-exponent,integer-divide-by-zero,alignment"),
+    "-fno-finite-loops",  # C++ lets a compiler take a loop without end for one that ends
 )
 _LIBRARIES = ("-nodefaultlibs", "-lm", "-lc")  # not the sanitizers': the runner takes their place
-_GNU = ("-fexcess-precision=16", "--param=tsan-instrument-func-entry-exit=0", "-fno-tree-loop-distribute-patterns")
+_WRAPPED = ("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset")
+_GNU = ("--param=tsan-instrument-func-entry-exit=0", "-fno-tree-loop-distribute-patterns")
+_EXCESS = "-fexcess-precision=16"
+"""Operations of _Float16 are rounded one by one; g++ knows it since it has the type in C++. Others' halves are ours."""
 _CLANG = ("-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instrument-read-before-write=1")
 
 
@@ -38,23 +45,61 @@ class CompilerError(ValueError):
 class Compiler:
     """A C++ compiler of this machine."""
 
-    path: str
+    command: tuple[str, ...]
+    """Its path, after that of a program such as ccache if `$CXX` names one."""
     version: str
+    clang: int
+    """Its major version; 0 for GNU's."""
+    has_half: bool
+    """Whether it knows _Float16; where it doesn't, `msl_half.h` stands for it."""
 
     @property
     def body_flags(self) -> tuple[str, ...]:
-        return (*_COMMON, *_BODY, *(_CLANG if "clang" in self.version else _GNU))
+        own = _CLANG if self.clang else (*_GNU, _EXCESS) if self.has_half else _GNU
+        return (*_COMMON, *_BODY, *own)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return (*_LIBRARIES, *(_WRAPPED if 0 < self.clang < 15 else ()))
 
 
 @cache
 def compiler() -> Compiler:
-    """What `$CXX` names, else the first of g++, c++ and clang++. Raises `CompilerError` if there is none."""
-    for name in filter(None, (os.environ.get("CXX"), *_COMPILERS)):
-        if path := shutil.which(name):
-            done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                return Compiler(path, done.stdout.splitlines()[0])
+    """What `$CXX` names, else the first of g++, c++ and clang++.
+
+    Raises `CompilerError` if there is none, or if `$CXX` names something else.
+    """
+    wanted = os.environ.get("CXX", "")
+    here, remedy = f"CXX is {wanted!r}", "name g++ or clang++, or unset CXX"
+    try:
+        named = shlex.split(wanted)
+    except ValueError as e:
+        raise CompilerError(f"{here}, which is no command ({e}): {remedy}") from e
+    if named:
+        if shutil.which(named[0]) is None:
+            raise CompilerError(f"{here}, and there is no program {named[0]}: {remedy}")
+        if found := _compiler(named):
+            return found
+        raise CompilerError(f"{here}, which is no C++ compiler of GNU's or clang's kind: {remedy}")
+    for name in _COMPILERS:
+        if shutil.which(name) and (found := _compiler([name])):
+            return found
     raise CompilerError("checking kernels needs a C++ compiler and none is on PATH; install one: apt install g++")
+
+
+def _compiler(named: Sequence[str]) -> Compiler | None:
+    """What a command says of itself; None if it isn't a compiler that the checker can use."""
+    command = (str(shutil.which(named[0])), *named[1:])
+    asked = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]
+    try:
+        macros = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+        version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return None
+    known = dict(re.findall(r"#define (\w+) ?(.*)", macros))
+    if not {"__GNUC__", "__cplusplus"} <= set(known):
+        return None
+    return Compiler(command, version.partition("\n")[0], int(known.get("__clang_major__", 0)), "__FLT16_MAX__" in known)
 
 
 @cache
@@ -78,20 +123,20 @@ def runner() -> Path:
 def _compile_runner_part(source: Path) -> Path:
     handle, name = mkstemp(suffix=".o", dir=_folder())
     os.close(handle)
-    _call([compiler().path, *_COMMON, "-O2", "-c", str(source), "-o", name])
+    _call([*_COMMON, "-O2", "-c", str(source), "-o", name])
     return Path(name)
 
 
-def build(text: str, lines: bool = True) -> Path:
+def build(text: str, files: Mapping[Path, str], lines: bool = True) -> Path:
     """Compiles the text of bodies (`source.translation_unit`) to a library that the runner loads.
 
     Without `lines` it is quicker, and nobody can tell which line an address belongs to. Raises `CompilerError` with the
-    first mistake and its line.
+    first mistake and its line in one of the `files` that the text was made of: headers, then the body.
     """
     flags = (*compiler().body_flags, *(["-g"] if lines else []))
-    target = _folder() / f"body-{_key(text, _vocabulary(), *flags)}.so"
+    target = _folder() / f"body-{_key(text, _vocabulary(), *flags, *compiler().libraries)}.so"
     if not target.exists():
-        _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *_LIBRARIES], text)
+        _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *compiler().libraries], text, files)
     return target
 
 
@@ -100,31 +145,24 @@ def _vocabulary() -> str:
     return "".join(path.read_text() for path in sorted(_CPP.glob("*.h")))
 
 
-def _make(target: Path, arguments: list[str], text: str = "") -> None:
+def _make(target: Path, arguments: list[str], text: str = "", files: Mapping[Path, str] | None = None) -> None:
     """Written under a name of its own and renamed: several processes may build the same."""
     handle, name = mkstemp(suffix=".part", dir=target.parent)
     os.close(handle)
     try:
-        _call([compiler().path, *arguments, "-o", name], text)
+        _call([*arguments, "-o", name], text, files)
         Path(name).chmod(0o755)
         Path(name).replace(target)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
-def _call(command: list[str], text: str = "") -> None:
+def _call(arguments: list[str], text: str = "", files: Mapping[Path, str] | None = None) -> None:
+    command = [*compiler().command, *arguments]
     environment = os.environ | {"LC_ALL": "C"}
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise CompilerError(_first_mistake(done.stderr))
-
-
-def _first_mistake(messages: str) -> str:
-    """`file:line: what` of the first error, and in which file of the body it was asked for."""
-    for line in messages.splitlines():
-        if match := re.match(r"(.*?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line):
-            return f"{Path(match.group(1)).name}:{match.group(2)}: doesn't compile: {match.group(3)}"
-    return f"the C++ compiler failed: {' '.join(messages.split())[:400]}"
+        raise CompilerError(diagnosis(done.stderr, files or {}))
 
 
 def _folder() -> Path:
@@ -134,5 +172,5 @@ def _folder() -> Path:
 
 
 def _key(*parts: str) -> str:
-    version = compiler().version
-    return hashlib.sha256("\0".join([version, *parts]).encode()).hexdigest()[:20]
+    used = compiler()
+    return hashlib.sha256("\0".join([*used.command, used.version, *parts]).encode()).hexdigest()[:20]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -74,7 +74,8 @@ def execute(
     Stops after `seconds` with a report of that. Raises `CompilerError` if the runner can't do its work at all.
     """
     ran, whole = _execute(library, number, launch, buffers, seconds, grid or launch.grid, by_byte=False)
-    if not whole:  # something was read or written in parts: once more, keeping book of each byte
+    ended = not any(report.kind == "no end" for report in ran.reports)
+    if ended and not whole:  # something was read or written in parts: once more, keeping book of each byte
         ran, _ = _execute(library, number, launch, buffers, seconds, grid or launch.grid, by_byte=True)
     return ran
 
@@ -144,16 +145,21 @@ def _arrays(launch: Launch, data: bytes) -> Iterator[np.ndarray]:
             yield np.frombuffer(part, np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))).reshape(shape)
 
 
-def findings_of(reports: Iterable[Report], library: Path, first_mention: dict[str, tuple[str, int]]) -> list[Finding]:
-    """Reports with their lines. `first_mention` tells the place of what has none: of outputs, by name."""
+def findings_of(
+    reports: Iterable[Report], library: Path, files: Sequence[Path], first_mention: Mapping[str, tuple[str, int]]
+) -> list[Finding]:
+    """Reports with their lines in one of the `files`: headers, then the body, which is named as a whole where no line
+    is known. `first_mention` tells the place of what has none: of outputs, by name.
+    """
     known = list(reports)
     addresses = {a for report in known for a in (report.address, report.other_address) if a}
-    places = _places(library, sorted(addresses))
+    places = _places(library, sorted(addresses), frozenset(map(str, files)))
+    whole = (str(files[-1]), 0)
     found = []
     for report in known:
         file, line = report.file, report.line
         if not file:
-            file, line = places.get(report.address) or first_mention.get(report.buffer, ("", 0))
+            file, line = places.get(report.address) or first_mention.get(report.buffer, whole)
         text = report.text
         other = places.get(report.other_address)
         if other and other != (file, line):
@@ -163,8 +169,8 @@ def findings_of(reports: Iterable[Report], library: Path, first_mention: dict[st
     return found
 
 
-def _places(library: Path, addresses: list[int]) -> dict[int, tuple[str, int]]:
-    """The file and line of each address: the innermost inlined function's that isn't the checker's own."""
+def _places(library: Path, addresses: list[int], files: Collection[str]) -> dict[int, tuple[str, int]]:
+    """The file and line of each address: the innermost inlined function's that is in one of the files."""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if not addresses or tool is None:
         return {}
@@ -179,9 +185,6 @@ def _places(library: Path, addresses: list[int]) -> dict[int, tuple[str, int]]:
             address = int(line, 16)
             continue
         file, _, number = line.partition(" (")[0].rpartition(":")
-        if number.isdigit() and address not in places and Path(file).parent != _VOCABULARY:
+        if number.isdigit() and address not in places and file in files:
             places[address] = (file, int(number))
     return places
-
-
-_VOCABULARY = Path(__file__).resolve().parent / "cpp"

@@ -127,12 +127,18 @@ struct numeric_limits {
   T tan(T); T asin(T); T acos(T); T atan(T); T sinh(T); T cosh(T); T tanh(T); T floor(T); T ceil(T);           \
   T round(T); T rint(T); T trunc(T); T fabs(T); T fract(T); T saturate(T); T sign(T);                          \
   T pow(T, T); T powr(T, T); T atan2(T, T); T fmod(T, T); T fmin(T, T); T fmax(T, T); T copysign(T, T);        \
-  T fma(T, T, T); T step(T, T); T mix(T, T, T);
-#define TQ_TESTS(T) bool isnan(T); bool isinf(T); bool isfinite(T); bool signbit(T); T ldexp(T, int);
-#define TQ_ORDER(T) T min(T, T); T max(T, T); T clamp(T, T, T); T abs(T); T select(T, T, bool);
+  T fma(T, T, T); T step(T, T); T mix(T, T, T);                                                                \
+  T acosh(T); T asinh(T); T atanh(T); T cospi(T); T sinpi(T); T tanpi(T); T divide(T, T); T fdim(T, T);        \
+  T nextafter(T, T); T smoothstep(T, T, T); T modf(T, __private T&); T sincos(T, __private T&);                \
+  T fmin3(T, T, T); T fmax3(T, T, T); T fmedian3(T, T, T);
+#define TQ_TESTS(T) bool isnormal(T); bool isordered(T, T); bool isunordered(T, T); int ilogb(T); bool isnan(T); bool isinf(T); bool isfinite(T); bool signbit(T); T ldexp(T, int);
+#define TQ_ORDER(T) T min3(T, T, T); T max3(T, T, T); T median3(T, T, T); T min(T, T); T max(T, T); T clamp(T, T, T); T abs(T); T select(T, T, bool);
 #define TQ_BITS(T) \
   T popcount(T); T clz(T); T ctz(T); T reverse_bits(T); T rotate(T, T); T mulhi(T, T); \
-  T extract_bits(T, uint, uint); T insert_bits(T, T, uint, uint);
+  T extract_bits(T, uint, uint); T insert_bits(T, T, uint, uint);                      \
+  T absdiff(T, T); T addsat(T, T); T subsat(T, T); T hadd(T, T); T rhadd(T, T);        \
+  T madhi(T, T, T); T madsat(T, T, T);
+#define TQ_24(T) T mul24(T, T); T mad24(T, T, T);
 TQ_FLOATS(TQ_MATHS)
 TQ_FLOAT_VECTORS(TQ_MATHS)
 TQ_FLOATS(TQ_TESTS)
@@ -140,19 +146,36 @@ TQ_FLOATS(TQ_ORDER)
 TQ_FLOAT_VECTORS(TQ_ORDER)
 TQ_INTEGERS(TQ_ORDER)
 TQ_INTEGERS(TQ_BITS)
+#define TQ_INTEGER_VECTORS(M) \
+  M(int2) M(int3) M(int4) M(uint2) M(uint3) M(uint4) M(short2) M(short3) M(short4) M(ushort2) M(ushort3) M(ushort4)
+TQ_INTEGER_VECTORS(TQ_ORDER)
+TQ_INTEGER_VECTORS(TQ_BITS)
+TQ_24(int)
+TQ_24(uint)
 float frexp(float, __private int&);
-float dot(float2, float2);
-float dot(float3, float3);
-float dot(float4, float4);
-half dot(half2, half2);
-half dot(half3, half3);
-half dot(half4, half4);
+half frexp(half, __private int&);
+#define TQ_GEOMETRY(T, V)                                                                            \
+  T dot(V, V); T length(V); T length_squared(V); T distance(V, V); T distance_squared(V, V);         \
+  V normalize(V); V faceforward(V, V, V); V reflect(V, V); V refract(V, V, T); V mix(V, V, T);       \
+  V clamp(V, T, T); V smoothstep(T, T, V);
+TQ_GEOMETRY(float, float2)
+TQ_GEOMETRY(float, float3)
+TQ_GEOMETRY(float, float4)
+TQ_GEOMETRY(half, half2)
+TQ_GEOMETRY(half, half3)
+TQ_GEOMETRY(half, half4)
+float3 cross(float3, float3);
+half3 cross(half3, half3);
 template <typename T, typename U>
 T ceildiv(T, U);
 #define TQ_QUICK(T)                                                                             \
   T exp(T); T exp2(T); T exp10(T); T log(T); T log2(T); T log10(T); T sqrt(T); T rsqrt(T);      \
   T sin(T); T cos(T); T tan(T); T floor(T); T ceil(T); T round(T); T rint(T); T trunc(T);       \
-  T fabs(T); T fract(T); T saturate(T); T sign(T); T tanh(T); T divide(T, T);
+  T fabs(T); T fract(T); T saturate(T); T sign(T); T tanh(T); T divide(T, T);                   \
+  T asin(T); T acos(T); T atan(T); T sinh(T); T cosh(T); T asinh(T); T acosh(T); T atanh(T);    \
+  T sinpi(T); T cospi(T); T tanpi(T); T pow(T, T); T powr(T, T); T atan2(T, T); T fmod(T, T);   \
+  T fmin(T, T); T fmax(T, T); T fdim(T, T); T copysign(T, T); T fma(T, T, T);                   \
+  T clamp(T, T, T); T sincos(T, __private T&);
 namespace fast {
 TQ_QUICK(float)
 }
@@ -187,13 +210,23 @@ bool simd_any(bool);
 bool simd_all(bool);
 bool simd_is_first();
 
-struct atomic_int {
-  int value;
+template <typename T>
+struct atomic {
+  T value;
 };
-struct atomic_uint {
-  uint value;
-};
+template struct atomic<int>;  // now, so that parameters may point to it
+template struct atomic<uint>;
+template struct atomic<float>;
+typedef atomic<int> atomic_int;
+typedef atomic<uint> atomic_uint;
+typedef atomic<float> atomic_float;
 enum memory_order { memory_order_relaxed };
+#define TQ_FLOAT_ATOMICS(space)                                                                                      \
+  float atomic_fetch_add_explicit(space atomic_float*, float, memory_order);                                         \
+  float atomic_fetch_sub_explicit(space atomic_float*, float, memory_order);                                         \
+  float atomic_exchange_explicit(space atomic_float*, float, memory_order);                                          \
+  float atomic_load_explicit(const space atomic_float*, memory_order);                                               \
+  void atomic_store_explicit(space atomic_float*, float, memory_order);
 #define TQ_ATOMICS(A, T, space)                                                                                 \
   T atomic_fetch_add_explicit(space A*, T, memory_order); T atomic_fetch_sub_explicit(space A*, T, memory_order); \
   T atomic_fetch_max_explicit(space A*, T, memory_order); T atomic_fetch_min_explicit(space A*, T, memory_order); \
@@ -204,6 +237,15 @@ TQ_ATOMICS(atomic_int, int, __global)
 TQ_ATOMICS(atomic_int, int, __local)
 TQ_ATOMICS(atomic_uint, uint, __global)
 TQ_ATOMICS(atomic_uint, uint, __local)
+TQ_FLOAT_ATOMICS(__global)
+TQ_FLOAT_ATOMICS(__local)
+#define TQ_EXCHANGES(A, T, space) \
+  bool atomic_compare_exchange_weak_explicit(space A*, __private T*, T, memory_order, memory_order);
+TQ_EXCHANGES(atomic_int, int, __global)
+TQ_EXCHANGES(atomic_uint, uint, __global)
+TQ_EXCHANGES(atomic_float, float, __global)
+TQ_EXCHANGES(atomic_int, int, __local)
+TQ_EXCHANGES(atomic_uint, uint, __local)
 
 #define TQ_MAKERS(name)                                                   \
   template <typename... P> name##2 tq_##name##2(P... p) { return tq_vector<name##2>(p...); } \
@@ -248,6 +290,19 @@ TQ_MAKERS(ulong)
 #define uint4(...) tq_uint4(__VA_ARGS__)
 #define long2(...) tq_long2(__VA_ARGS__)
 #define ulong2(...) tq_ulong2(__VA_ARGS__)
+
+// What tq's own bodies don't use, and the names that CUDA knows, names.h, leave out.
+#define TQ_OTHER_NAMES                                                                                                \
+  using metal::acosh; using metal::asinh; using metal::atanh; using metal::cospi; using metal::sinpi;                 \
+  using metal::tanpi; using metal::divide; using metal::fdim; using metal::nextafter; using metal::smoothstep;        \
+  using metal::modf; using metal::sincos; using metal::fmin3; using metal::fmax3; using metal::fmedian3;              \
+  using metal::min3; using metal::max3; using metal::median3; using metal::ilogb; using metal::isnormal;              \
+  using metal::isordered; using metal::isunordered; using metal::absdiff; using metal::addsat; using metal::subsat;   \
+  using metal::hadd; using metal::rhadd; using metal::madhi; using metal::madsat; using metal::mul24;                 \
+  using metal::mad24; using metal::length; using metal::length_squared; using metal::distance;                        \
+  using metal::distance_squared; using metal::normalize; using metal::faceforward; using metal::reflect;              \
+  using metal::refract; using metal::cross; using metal::atomic; using metal::atomic_float;                           \
+  using metal::atomic_compare_exchange_weak_explicit;
 
 #define METAL_FUNC inline
 #define device __global

@@ -111,7 +111,7 @@ def lint_text(launch: Launch) -> str:
     # The body's own names may hide Metal's: these belong to the namespace around it.
     return (
         f'# 1 "lint.h" 3\n{_text(_HEADER)}\n{_text(INCLUDES / "names.h")}'
-        f"namespace tq {{\nTQ_METAL_NAMES TQ_ALL_MAKERS\n{headers}"
+        f"namespace tq {{\nTQ_METAL_NAMES TQ_OTHER_NAMES TQ_ALL_MAKERS\n{headers}"
         f'# 1 "signature of {kernel.name}"\n'
         f"__kernel void {kernel.name}({', '.join(arguments)}) {{\n{' '.join(parameters)}\n"
         f'# 1 "{kernel.body.name}"\n{kernel.source}\n}}\n}}\n'

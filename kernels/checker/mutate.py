@@ -12,11 +12,11 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from tqcli.kernels.checker.check import check_all, prepare, run_all
 from tqcli.kernels.checker.compiler import CompilerError
 from tqcli.kernels.checker.finding import Checked
+from tqcli.kernels.checker.harmless import Harmless, reason
 from tqcli.kernels.checker.mutations import Mutation, mutations
 from tqcli.kernels.checker.source import files_of
 from tqcli.kernels.runtime.case import Case, to_numpy
@@ -66,17 +66,51 @@ class Score:
         return [mutant for mutant in self.mutants if mutant.noticed is None]
 
 
+@dataclass(frozen=True)
+class Tally:
+    """All mistakes that were tried, and those that were known to be harmless."""
+
+    scores: list[Score]
+    known: Sequence[Harmless]
+
+    @property
+    def total(self) -> int:
+        return sum(len(score.mutants) for score in self.scores)
+
+    @property
+    def noticed(self) -> int:
+        return sum(score.noticed for score in self.scores)
+
+    @property
+    def harmless(self) -> int:
+        """Of those that weren't noticed."""
+        return sum(mutant.reason is not None for score in self.scores for mutant in score.survivors)
+
+    @property
+    def is_enough(self) -> bool:
+        return self.noticed >= SCORE * (self.total - self.harmless)
+
+    @property
+    def not_tried(self) -> list[Harmless]:
+        """Entries that fit no mistake that was tried, but for those of other files."""
+        tried = [(mutant.file, mutant.change, mutant.code) for score in self.scores for mutant in score.mutants]
+        files = {None, *(file for file, _, _ in tried)}
+        fits = {entry for entry in self.known for mistake in tried if entry.fits(*mistake)}
+        return [entry for entry in self.known if entry.file in files and entry not in fits]
+
+
 def mutate(
     launches: Sequence[Launch],
     judge: Judge,
     started: Callable[[int], object],
     done: Callable[[], object],
+    known: Sequence[Harmless] = (),
     only: Collection[str] | None = None,
-) -> list[Score]:
+) -> Tally:
     """Tries every mutation of every file that kernels use, and every shortened grid; of the kernels `only`, if given.
 
     A header's mistakes may show in any of the launches. `started` is called with the number of mutants, `done` after
-    each. Raises `CompilerError` if there is no compiler.
+    each. Those `known` to be harmless need not be noticed. Raises `CompilerError` if there is no compiler.
     """
     prepared = [prepare(launch) for launch in launches]
     users: dict[Path, list[int]] = defaultdict(list)
@@ -108,14 +142,14 @@ def mutate(
                 except CompilerError:
                     score.uncompilable += 1
                 else:
-                    score.mutants.append(_mutant(mutation, noticed))
+                    score.mutants.append(_mutant(mutation, noticed, known))
                 done()
     for axis, indices in grids:
         name = launches[indices[0]].kernel.body.stem
         score = scores.setdefault(f"{name}: grid", Score(f"{name}: grid"))
-        score.mutants.append(_shortened(launches, indices, axis, judge))
+        score.mutants.append(_shortened(launches, indices, axis, judge, known))
         done()
-    return list(scores.values())
+    return Tally(list(scores.values()), known)
 
 
 def _tries(launches: Sequence[Launch], indices: Sequence[int]) -> list[list[int]]:
@@ -149,7 +183,9 @@ def _short_grids(launches: Sequence[Launch]) -> Iterator[tuple[int, list[int]]]:
         yield axis, indices
 
 
-def _shortened(launches: Sequence[Launch], indices: Sequence[int], axis: int, judge: Judge) -> Mutant:
+def _shortened(
+    launches: Sequence[Launch], indices: Sequence[int], axis: int, judge: Judge, known: Sequence[Harmless]
+) -> Mutant:
     kernel = launches[indices[0]].kernel
     noticed = None
     for index in indices:
@@ -161,25 +197,13 @@ def _shortened(launches: Sequence[Launch], indices: Sequence[int], axis: int, ju
         if noticed:
             break
     change = f"grid one threadgroup shorter in {'xyz'[axis]}"
-    return Mutant(kernel.body.name, 0, change, "", noticed, None if noticed else _reason(kernel.body.name, change, ""))
+    name = kernel.body.name
+    return Mutant(name, 0, change, "", noticed, None if noticed else reason(known, name, change, ""))
 
 
-def _mutant(mutation: Mutation, noticed: str | None) -> Mutant:
-    reason = None if noticed else _reason(mutation.file.name, mutation.change, mutation.code)
-    return Mutant(mutation.file.name, mutation.line, mutation.change, mutation.code, noticed, reason)
-
-
-@cache
-def _harmless() -> list[dict[str, str]]:
-    table: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("harmless.yaml").read_text()) or []
-    return table
-
-
-def _reason(file: str, change: str, code: str) -> str | None:
-    for entry in _harmless():
-        if entry["file"] == file and entry["change"] == change and entry.get("code", "") == code:
-            return entry["why"]
-    return None
+def _mutant(mutation: Mutation, noticed: str | None, known: Sequence[Harmless]) -> Mutant:
+    name, change, code = mutation.file.name, mutation.change, mutation.code
+    return Mutant(name, mutation.line, change, code, noticed, None if noticed else reason(known, name, change, code))
 
 
 def reference_judge(cases: Sequence[Case]) -> Judge:

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES, attributes_in
 from tqcli.kernels.runtime.kernel import INCLUDES, Kernel, Launch, Parameter
-from tqcli.kernels.runtime.text import metal_type
+from tqcli.kernels.runtime.text import metal_type, output_type
 
 Texts = Mapping[Path, str]
 """Other texts for some files, for mutants."""
@@ -156,7 +156,8 @@ def _parameters(kernel: Kernel, shapes: list[tuple[str, str]], attributes: list[
     for name in kernel.inputs:
         parameters.append(f"const tq_{name}_t* {name}")
         parameters += [f"{_SHAPES[suffix]} {name}{suffix}" for owner, suffix in shapes if owner == name]
-    parameters += [f"tq_{name}_t* {name}" for name in kernel.outputs]
+    output = "metal::atomic<tq_{0}_t>* {0}" if kernel.atomic_outputs else "tq_{0}_t* {0}"
+    parameters += [output.format(name) for name in kernel.outputs]
     parameters += [f"{METAL_ATTRIBUTES[name]} {name}" for name in attributes]
     return ", ".join(parameters)
 
@@ -171,7 +172,7 @@ def _entry(
             if owner == name:
                 star = "*" if suffix == "_ndim" else ""
                 values.append(f"{star}({_SHAPES[suffix].replace('&', '*')})buffers[{next(buffer)}]")
-    values += [f"({metal_type(dtype)}*)buffers[{next(buffer)}]" for dtype in instance.outputs]
+    values += [f"({output_type(kernel, dtype)}*)buffers[{next(buffer)}]" for dtype in instance.outputs]
     values += [_VALUES[name] for name in attributes]
     types = [metal_type(dtype) for dtype in (*instance.inputs, *instance.outputs)]
     arguments = ", ".join([*types, *(_argument(value) for value in instance.template)])

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import mlx.core as mx
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
-from tqcli.kernels.runtime.kernel import Kernel, Launch, Parameter
+from tqcli.kernels.checker.harmless import Harmless
+from tqcli.kernels.checker.names import refuse_names
+from tqcli.kernels.checker.spec_file import read
+from tqcli.kernels.runtime.kernel import ATOMIC_DTYPES, Kernel, Launch, Parameter
 
 _INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 _DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
@@ -20,7 +34,20 @@ _MOST_ELEMENTS = 1 << 24
 
 Side = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Shape = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_CHOICES = {
+    r"template\.\w+": f"a whole number, true, false or one of {', '.join(_DTYPES)}",
+    r"inputs\.\w+\.values": "zeros, ones, arange, normal or a list of numbers",
+}
+
+
+def _names_dtype(value: bool | int | str) -> bool | int | str:
+    if isinstance(value, str) and value not in _DTYPES:
+        raise ValueError(f"{value!r} is not a whole number, true, false or one of {', '.join(_DTYPES)}")
+    return value
+
+
+Value = Annotated[StrictBool | StrictInt | StrictStr, AfterValidator(_names_dtype)]
 
 
 class _Strict(BaseModel):
@@ -98,25 +125,30 @@ class Spec(_Strict):
     grid: Annotated[list[Side], Field(min_length=3, max_length=3)]
     """Threads in all, as `mx.fast.metal_kernel` has it."""
     threadgroup: Annotated[list[Side], Field(min_length=3, max_length=3)]
-    template: dict[Name, bool | int | str] = Field(default_factory=dict)
+    template: dict[Name, Value] = Field(default_factory=dict)
     """Integers, booleans and dtypes by name."""
     headers: list[str] = Field(default_factory=list)
     """Files beside the spec that come before the body."""
     init_value: float | None = None
-
-    @field_validator("template")
-    @classmethod
-    def _names_dtypes(cls, template: dict[str, bool | int | str]) -> dict[str, bool | int | str]:
-        for name, value in template.items():
-            if isinstance(value, str) and value not in _DTYPES:
-                raise ValueError(f"{name}: {value!r} is not a number, true, false or one of {', '.join(_DTYPES)}")
-        return template
+    atomic_outputs: bool = False
+    """Whether the outputs are `device atomic<T>*`."""
+    harmless: list[Harmless] = Field(default_factory=list)
+    """Mistakes of `--mutate` that change nothing that matters."""
 
     @model_validator(mode="after")
-    def _init_value_fits(self) -> Spec:
-        for output in self.outputs.values():
+    def _fits(self) -> Spec:
+        refuse_names(list(self.inputs), list(self.outputs), self.template)
+        for name, output in self.outputs.items():
             if self.init_value is not None:
-                check_fits(self.init_value, output.dtype)
+                try:
+                    check_fits(self.init_value, output.dtype)
+                except ValueError as e:
+                    raise ValueError(f"init_value, for {name}: {e}") from e
+            if self.atomic_outputs and output.dtype not in ATOMIC_DTYPES:
+                kinds = ", ".join(ATOMIC_DTYPES)
+                raise ValueError(
+                    f"outputs.{name}: Metal has no atomic {output.dtype}; with atomic_outputs write {kinds}"
+                )
         return self
 
     @field_validator("threadgroup")
@@ -127,22 +159,35 @@ class Spec(_Strict):
         return sides
 
 
-def user_launch(body: Path, spec: Path) -> Launch:
-    """The launch that a spec describes. Raises `ValueError` with one line that names the file and what is wrong."""
+@dataclass(frozen=True)
+class Own:
+    """A user's kernel, as its spec describes it."""
+
+    launch: Launch
+    harmless: Sequence[Harmless]
+
+
+def user_kernel(body: Path, spec: Path) -> Own:
+    """What a spec describes. Raises `ValueError` with one line that names the file and what is wrong."""
     for path in (body, spec):
         if not path.is_file():
             raise ValueError(f"{path} is not a file")
-    described = _read(spec)
+    described = read(spec, Spec, _CHOICES)
+    return Own(_launch(body, spec, described), described.harmless)
+
+
+def _launch(body: Path, spec: Path, described: Spec) -> Launch:
     headers = [spec.parent / name for name in described.headers]
     for path in (body, *headers):
         _refuse_unreadable(path)
     kernel = Kernel(
-        "user_" + re.sub(r"\W", "_", body.stem),
+        "user_" + re.sub(r"[^A-Za-z0-9_]", "_", body.stem),
         body.resolve(),
         tuple(described.inputs),
         tuple(described.outputs),
         tuple(described.template),
         tuple(str(path.resolve()) for path in headers),
+        described.atomic_outputs,
     )
     x, y, z = described.grid
     i, j, k = described.threadgroup
@@ -163,29 +208,6 @@ def _parameter(value: bool | int | str) -> Parameter:
         return value
     dtype: mx.Dtype = getattr(mx, value + "_" * (value == "bool"))
     return dtype
-
-
-def _read(path: Path) -> Spec:
-    try:
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(e).split())}") from e
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} is not a mapping with inputs, outputs, grid and threadgroup")
-    try:
-        return Spec.model_validate(document)
-    except ValidationError as e:
-        error = e.errors()[0]
-        where = ".".join(map(str, error["loc"]))
-        reason = error["msg"].removeprefix("Value error, ")
-        if error["type"] == "extra_forbidden":
-            reason = f"no such setting; there are {', '.join(_settings(error['loc']))}"
-        raise ValueError(f"{path}: {where}: {reason}") from e
-
-
-def _settings(place: tuple[int | str, ...]) -> list[str]:
-    models: dict[str, type[BaseModel]] = {"inputs": Input, "outputs": Output}
-    return list((models.get(str(place[0]), Spec) if len(place) > 1 else Spec).model_fields)
 
 
 def _refuse_unreadable(path: Path) -> None:

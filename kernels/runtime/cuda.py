@@ -54,8 +54,10 @@ def cuda_header(kernel: Kernel) -> str:
 def cuda_source(kernel: Kernel) -> str:
     """The body in a block of its own, after the thread attributes that it mentions. Its lines keep their numbers.
 
-    So the body's names may hide Metal's, as in Metal.
+    So the body's names may hide Metal's, as in Metal. Raises `ValueError` for atomic outputs, which MLX hasn't on CUDA.
     """
+    if kernel.atomic_outputs:
+        raise ValueError(f"{kernel.name} has atomic outputs, which MLX gives kernels on Metal alone")
     body = kernel.source
     attributes = "".join(
         f"  const {METAL_ATTRIBUTES[name]} {name}{_initialiser(CUDA_VALUES[name])};\n" for name in attributes_in(body)

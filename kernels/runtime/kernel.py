@@ -11,6 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
+ATOMIC_DTYPES = ("float32", "int32", "uint32")
+"""Of arrays whose elements Metal takes as `atomic<T>`."""
 Parameter = int | bool | mx.Dtype
 Size = tuple[int, int, int]
 _SIMD_WIDTH, _MOST_THREADS = 32, 1024
@@ -35,6 +37,8 @@ class Kernel:
     """Names of the template parameters, in order: types (written T, U, ...), integers and booleans."""
     headers: tuple[str, ...] = ()
     """Files under `INCLUDES` that come before the body, in order."""
+    atomic_outputs: bool = False
+    """Whether outputs, of `ATOMIC_DTYPES`, are `device atomic<T>*`. On Metal and in the checker, not on CUDA."""
 
     @property
     def source(self) -> str:

@@ -19,6 +19,7 @@ def built(kernel: Kernel) -> Any:
         output_names=list(kernel.outputs),
         source=kernel.source,
         header=kernel.header,
+        atomic_outputs=kernel.atomic_outputs,
     )
 
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from tqcli.kernels.runtime import cuda, metal
 from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES, attributes_in
-from tqcli.kernels.runtime.kernel import Launch, Parameter, arguments
+from tqcli.kernels.runtime.kernel import Kernel, Launch, Parameter, arguments
 
 _METAL_TYPES = {"float32": "float", "float16": "float16_t", "bfloat16": "bfloat16_t", "bool": "bool"}
 _CUDA_TYPES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
@@ -49,7 +49,7 @@ def metal_buffers(launch: Launch) -> list[str]:
         lines.append(f"const {space} {metal_type(array.dtype)}* {name}")
         lines += [f"const constant {kind}{name}{end}" for end, kind in _METAL_EXTRAS if name + end in body]
     outputs = zip(kernel.outputs, launch.output_dtypes, strict=True)
-    return lines + [f"device {metal_type(dtype)}* {name}" for name, dtype in outputs]
+    return lines + [f"device {output_type(kernel, dtype)}* {name}" for name, dtype in outputs]
 
 
 def golden_text(launch: Launch, backend: str = "metal") -> str:
@@ -93,6 +93,12 @@ _CUDA_EXTRAS = (("_shape", "Shape"), ("_strides", "Strides"), ("_ndim", "int"))
 def metal_type(dtype: mx.Dtype) -> str:
     """A dtype as MLX's Metal text writes it."""
     return _type(dtype, _METAL_TYPES)
+
+
+def output_type(kernel: Kernel, dtype: mx.Dtype) -> str:
+    """What a kernel's outputs of a dtype point to in MLX's Metal text."""
+    kind = metal_type(dtype)
+    return f"atomic<{kind}>" if kernel.atomic_outputs else kind
 
 
 def _cuda_type(dtype: mx.Dtype) -> str:

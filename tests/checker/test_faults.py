@@ -54,6 +54,21 @@ def test_a_body_without_end_is_stopped() -> None:
     assert [f.place for f in checked.findings if f.kind == "no end"] == marked_lines(faulty)
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for (;;) {}  // here",
+        "uint n = at;\nwhile (n != 1000) n = (n * 2 + 1) | 1;  // here",
+        "float v = x0[at];\nwhile (v >= 0.0f)\n    v = metal::fabs(metal::tan(v));  // here",
+        "for (;;) threadgroup_barrier(mem_flags::mem_none);  // here",
+    ],
+)
+def test_a_loop_that_touches_no_memory_is_stopped_and_told_at_its_line(loop: str) -> None:
+    faulty = launch(GO + loop + "\ny0[at] = 1.0f;", [NUMBERS])
+    (checked,) = check_all([faulty], seconds=1)
+    assert [(f.place, f.kind) for f in checked.findings] == [(*marked_lines(faulty), "no end")]
+
+
 def test_a_crash_is_a_finding() -> None:
     faulty = launch(GO + "y0[at] = deep(x0, at);", [NUMBERS], header=_RECURSION)
     assert "crash" in [finding.kind for finding in check(faulty).findings]

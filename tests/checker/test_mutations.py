@@ -54,7 +54,7 @@ def test_indices_shift_but_declarations_do_not() -> None:
 
 def scored(right: Launch) -> dict[str, list[str]]:
     """Changes that were not noticed, by file."""
-    scores = mutate([right], own_judge([right]), lambda count: None, lambda: None)
+    scores = mutate([right], own_judge([right]), lambda count: None, lambda: None).scores
     assert sum(score.noticed + len(score.survivors) for score in scores) == sum(len(s.mutants) for s in scores)
     return {score.name: [f"{m.line}: {m.change}" for m in score.survivors] for score in scores}
 
@@ -83,7 +83,7 @@ def test_mistakes_are_noticed_but_for_harmless_ones() -> None:
 
 def test_what_does_not_compile_does_not_count() -> None:
     right = launch('static_assert(1 < 2, "");\ny0[thread_position_in_grid.x] = 1.0f;', outputs=((64,),))
-    (score, *_) = mutate([right], own_judge([right]), lambda count: None, lambda: None)
+    (score, *_) = mutate([right], own_judge([right]), lambda count: None, lambda: None).scores
     assert score.uncompilable == 1
     assert score.noticed == 1
     assert [m.change for m in score.survivors] == ["1 <= 2"]

@@ -13,7 +13,7 @@ import yaml
 from running import done, refusal, tq
 
 from tqcli.kernels.checker.compiler import compiler
-from tqcli.kernels.checker.spec import user_launch
+from tqcli.kernels.checker.spec import user_kernel
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUTTERFLY = REPOSITORY / "docs" / "examples" / "butterfly"
@@ -84,7 +84,7 @@ def test_a_spec_gives_every_kind_of_parameter(tmp_path: Path) -> None:
         "headers": ["twice.h"],
         "init_value": 3,
     }
-    launch = user_launch(*written(tmp_path, spec))
+    launch = user_kernel(*written(tmp_path, spec)).launch
     a, b, c, d, e = launch.inputs
     assert a.dtype == mx.bfloat16 and a.shape == (2, 3) and bool(mx.all(a == 1))
     assert b.tolist() == [1, 2, 4294967295]
@@ -101,7 +101,7 @@ def test_normal_values_follow_the_seed(tmp_path: Path) -> None:
     arrays = []
     for seed in (1, 1, 2):
         spec = {**SPEC, "inputs": {"x": {"dtype": "float32", "shape": [64], "seed": seed}}}
-        arrays.append(np.array(user_launch(*written(tmp_path, spec)).inputs[0]))
+        arrays.append(np.array(user_kernel(*written(tmp_path, spec)).launch.inputs[0]))
     assert np.array_equal(arrays[0], arrays[1]) and not np.array_equal(arrays[0], arrays[2])
 
 
@@ -109,19 +109,35 @@ def test_normal_values_follow_the_seed(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"grd": [1, 1, 1]}, "grd: no such setting; there are inputs, outputs, grid"),
-        ({"grid": [0, 1, 1]}, "grid.0: Input should be greater than or equal to 1"),
-        ({"grid": [64]}, "grid: List should have at least 3 items"),
+        ({"grid": [0, 1, 1]}, "own.yaml: grid[0] is 0; write a number of at least 1"),
+        ({"grid": [64, 1, 1.5]}, "grid[2] is 1.5; write a whole number"),
+        ({"grid": 64}, "grid is 64; write a list"),
+        ({"grid": [64]}, "grid is [64]; it takes at least 3, not 1"),
         ({"threadgroup": [64, 64, 1]}, "threadgroup: a threadgroup has at most 1024 threads, not 4096"),
-        ({"outputs": {}}, "outputs: Dictionary should have at least 1 item"),
-        ({"template": {"T": "float17"}}, "template: T: 'float17' is not a number, true, false or one of float32"),
-        ({"inputs": {"x": {"dtype": "double", "shape": [1]}}}, "inputs.x.dtype: Input should be 'float32', 'float16'"),
+        ({"outputs": {}}, "outputs is {}; it takes at least 1, not 0"),
+        ({"outputs": {"y": {"shape": [1]}}}, "outputs.y.dtype is missing; add it"),
+        ({"outputs": {"y": 3}}, "outputs.y is 3; write a mapping of dtype, shape"),
+        ({"template": {"T": "float17"}}, "template.T: 'float17' is not a whole number, true, false or one of float32"),
+        ({"template": {"T": 1.5}}, "template.T is 1.5; write a whole number, true, false or one of float32, float16"),
+        ({"template": {"T": 2**32}}, "own.yaml: template.T: 4294967296 is beyond an int, -2147483648 to 2147483647"),
+        ({"template": {"2x": 1}}, "template: the name \"2x\" has to be letters, digits and underscores, no digit"),
+        ({"template": {True: 1}}, "is no text; write it in quotes"),
+        ({"inputs": {"half": {"dtype": "int8", "shape": [1]}}}, "inputs.half: 'half' is a word of Metal; take another"),
+        ({"inputs": {"y": {"dtype": "int8", "shape": [1]}}}, "outputs.y: 'y' is a name in inputs too; give each its"),
+        ({"inputs": {"x": {"dtype": "double", "shape": [1]}}}, "inputs.x.dtype is \"double\"; write float32, float16"),
+        ({"inputs": {"x": {"dtype": "int8", "shape": [1], "values": "all"}}}, "inputs.x.values is \"all\"; write"),
+        ({"init_value": "zero"}, "init_value is \"zero\"; write a number"),
+        ({"atomic_outputs": "maybe"}, "atomic_outputs is \"maybe\"; write true or false"),
+        ({"atomic_outputs": True, "outputs": {"y": {"dtype": "int8", "shape": [1]}}}, "Metal has no atomic int8; with"),
+        ({"harmless": [{"change": "at <= 3"}]}, "harmless[0].why is missing; add it"),
+        ({"harmless": [{"change": "at <= 3", "why": ""}]}, "harmless[0].why is \"\"; write a text that isn't empty"),
         ({"inputs": {"x": {"dtype": "int8", "shape": [3], "values": [1]}}}, "1 values for shape [3], which has 3"),
         ({"inputs": {"x": {"dtype": "int8", "shape": [1], "sed": 1}}}, "inputs.x.sed: no such setting; there are dtyp"),
-        ({"inputs": {"x": {"dtype": "int8", "shape": []}}}, "inputs.x.shape: List should have at least 1 item"),
+        ({"inputs": {"x": {"dtype": "int8", "shape": []}}}, "inputs.x.shape is []; it takes at least 1, not 0"),
         ({"inputs": {"x": {"dtype": "uint8", "shape": [1], "values": [300]}}}, "300 is not one of uint8's integers"),
         ({"inputs": {"x": {"dtype": "int32", "shape": [1], "values": [9.5]}}}, "9.5 is not one of int32's integers"),
         ({"inputs": {"x": {"dtype": "int32", "shape": [1], "values": [float("nan")]}}}, "nan is not one of int32's"),
-        ({"inputs": {"x": {"dtype": "int8", "shape": [1], "seed": -1}}}, "inputs.x.seed: Input should be greater than"),
+        ({"inputs": {"x": {"dtype": "int8", "shape": [1], "seed": -1}}}, "inputs.x.seed is -1; write a number of at"),
         ({"headers": ["no.h"]}, "no.h is not there; headers lie beside the spec"),
     ],
 )  # fmt: skip
@@ -134,13 +150,83 @@ def test_other_wrong_files_are_refused(tmp_path: Path) -> None:
     body, spec = written(tmp_path, "inputs: [")
     assert "is not YAML" in refusal("kernels", "check", body, "--spec", spec)
     body, spec = written(tmp_path, "[]")
-    assert "is not a mapping with inputs" in refusal("kernels", "check", body, "--spec", spec)
+    assert "is not a mapping with outputs, grid, threadgroup" in refusal("kernels", "check", body, "--spec", spec)
     body, spec = written(tmp_path, SPEC, BODY + "// \N{DEGREE SIGN}\n")
     assert "own.metal:3: Metal bodies have to be plain ASCII" in refusal("kernels", "check", body, "--spec", spec)
     assert "nothing.metal is not a file" in refusal("kernels", "check", tmp_path / "nothing.metal", "--spec", spec)
     assert "name --spec FILE too" in refusal("kernels", "check", body)
     body, spec = written(tmp_path, SPEC, BODY.replace("x[at]", "nothing[at]"))
     assert "own.metal:2: doesn't compile: " in refusal("kernels", "check", body, "--spec", spec)
+
+
+def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    text = yaml.safe_dump(SPEC) + "outputs:\n  z: {dtype: int8, shape: [1]}\n"
+    line = len(text.splitlines()) - 1
+    body, spec = written(tmp_path, text)
+    said = refusal("kernels", "check", body, "--spec", spec)
+    assert f"own.yaml:{line}: the key 'outputs' is there twice, first in line" in said
+
+
+def test_a_compiler_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, spec = written(tmp_path, SPEC)
+    monkeypatch.setenv("CXX", "nonsense")
+    compiler.cache_clear()
+    try:
+        line = refusal("kernels", "check", body, "--spec", spec)
+    finally:
+        compiler.cache_clear()
+    assert line == "CXX is 'nonsense', and there is no program nonsense: name g++ or clang++, or unset CXX"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["xor", "range"],
+)
+def test_the_example_passes_with_mistakes(body: str) -> None:
+    outcome = done("kernels", "check", f"{body}.metal", "--spec", "spec.yaml", "--mutate", folder=BUTTERFLY)
+    assert outcome.out.rstrip().endswith(
+        "12 of 13 mistakes were noticed, 92.3 %; without the 1 that are harmless, 100.0 %."
+    )
+    assert "harmless: Strides are powers of two" in outcome.out
+    assert outcome.err.splitlines()[-1] == "tq: 13 of 13 mistakes tried"
+
+
+def test_a_harmless_mistake_that_is_not_tried_is_told(tmp_path: Path) -> None:
+    entries = [
+        {"change": "at <= 3", "why": "no such bound"},
+        {"file": "other.metal", "change": "at < 3", "why": "not here"},
+    ]
+    body, spec = written(tmp_path, {**SPEC, "harmless": entries})
+    outcome = done("kernels", "check", body, "--spec", spec, "--mutate")
+    told = [line for line in outcome.err.splitlines() if "harmless" in line]
+    assert len(told) == 1
+    assert "harmless: 'at <= 3' is no mistake that was tried; take it out or mend it" in told[0]
+
+
+ATOMIC = "atomic_fetch_add_explicit({}, x[at], memory_order_relaxed);\n"
+
+
+@pytest.mark.parametrize(
+    ("atomic_outputs", "target"),
+    [
+        (True, "&y[at / 16]"),
+        (False, "(device atomic_float*)&y[at / 16]"),
+        (False, "reinterpret_cast<device atomic<float>*>(y) + at / 16"),
+    ],
+)
+def test_outputs_may_be_atomic_by_a_flag_or_a_cast(tmp_path: Path, atomic_outputs: bool, target: str) -> None:
+    outputs = {"y": {"dtype": "float32", "shape": [4]}}
+    spec = {**SPEC, "outputs": outputs, "init_value": 0, "atomic_outputs": atomic_outputs}
+    body, path = written(tmp_path, spec, "uint at = thread_position_in_grid.x;\n" + ATOMIC.format(target))
+    document = done("kernels", "check", body, "--spec", path, "--json").document
+    assert document["lint"] == []
+    assert document["outputs"][0]["first"] == [120, 376, 632, 888]
+
+
+def test_a_plain_access_of_an_atomic_output_is_told_at_its_line(tmp_path: Path) -> None:
+    spec = {**SPEC, "init_value": 0, "atomic_outputs": True}
+    body, path = written(tmp_path, spec, BODY)
+    assert "own.metal:2: doesn't compile: " in refusal("kernels", "check", body, "--spec", path)
 
 
 def test_without_a_compiler_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,4 +119,47 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 
 def test_an_operation_that_is_not_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kernels", "bench", "qjl_score"]) == 2
-    assert "no operation called 'qjl_score' is timed; there is qjl_scores" in capsys.readouterr().err
+    assert "no operation or kernel called 'qjl_score' is timed; there is qjl_scores" in capsys.readouterr().err
+
+
+def test_an_operation_stands_for_its_kernels_that_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tqcli.kernels.bench.measure.sizes", lambda backend, quick: [])
+    timed = {}
+    for name in ("bit_pack", "qjl", "qjl_scores"):
+        assert run(["kernels", "bench", name, "--json"]) == 0
+        timed[name] = [of["operation"] for of in json.loads(capsys.readouterr().out)["operations"]]
+    assert timed == {
+        "bit_pack": ["bit_pack", "bit_unpack"],
+        "qjl": ["qjl_encode", "qjl_scores"],
+        "qjl_scores": ["qjl_scores"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "words"),
+    [
+        ("--out", "file/bench.json", "choose another with --out"),
+        ("--out", "", "is a folder; name a file with --out"),
+        ("--plot", "file", "choose another with --plot"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_timed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    place: str,
+    words: str,
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise AssertionError("something was timed")
+
+    monkeypatch.setattr("tqcli.kernels.bench.measure.measure", fails)
+    (tmp_path / "file").write_text("kept")
+    assert run(["kernels", "bench", "qjl", option, str(tmp_path / place)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1 and words in err
+    assert (tmp_path / "file").read_text() == "kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tqcli.kernels.runtime import Kernel, Launch
 from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES
 from tqcli.kernels.runtime.registry import cases, operations
-from tqcli.kernels.runtime.text import golden_text, metal_text
+from tqcli.kernels.runtime.text import cuda_text, golden_text, metal_text
 
 
 @pytest.mark.parametrize("operation", operations())
@@ -66,3 +67,13 @@ def test_types_that_no_gpu_has_are_refused(tmp_path: Path) -> None:
     it = launch(tmp_path, "out0[0] = x[0];", {"x": mx.zeros((64,), dtype=mx.complex64)}, {}, mx.float32)
     with pytest.raises(ValueError, match="no arrays of dtype complex64"):
         metal_text(it)
+
+
+def test_atomic_outputs(tmp_path: Path) -> None:
+    source = "atomic_fetch_add_explicit(&out0[0], 1.0f, memory_order_relaxed);"
+    it = launch(tmp_path, source, {"x": mx.zeros((9,))}, {"N": 3}, mx.float32, mx.int32)
+    it = replace(it, kernel=replace(it.kernel, atomic_outputs=True))
+    assert metal_text(it) == golden_text(it)
+    assert "device atomic<float>* out0" in metal_text(it)
+    with pytest.raises(ValueError, match="sample has atomic outputs, which MLX gives kernels on Metal alone"):
+        cuda_text(it)

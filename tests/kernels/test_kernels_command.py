@@ -76,3 +76,15 @@ def test_a_back_end_named_by_the_environment_that_is_not_there(
     monkeypatch.setenv("TQ_BACKEND", "opencl")
     assert run(["kernels", "list"]) == 2
     assert "TQ_BACKEND is opencl: there is no such back-end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["list"], ["source", "attend"], ["check", "bit_pack"]])
+def test_what_needs_no_device_works_where_the_one_that_is_named_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr("tqcli.kernels.runtime.backend.available", lambda: ("mlx",))
+    monkeypatch.setenv("TQ_BACKEND", "metal")
+    assert run(["kernels", *command]) == 0
+    out = capsys.readouterr().out
+    if command == ["list"]:
+        assert "Used here: none (TQ_BACKEND is metal: MLX finds no such device; this machine has mlx, auto)" in out

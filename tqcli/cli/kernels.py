@@ -27,10 +27,8 @@ def list_kernels(json: JsonOption = False) -> None:
 
     Example: tq kernels list
     """
-    from tqcli.kernels.runtime.backend import preferred
-
     rows = _rows()
-    used, why = preferred()
+    used, why = _used()
     if json:
         from json import dumps
 
@@ -40,7 +38,7 @@ def list_kernels(json: JsonOption = False) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip())
-    print(f"Used here: {used} ({why}). mlx is plain MLX operations, on any device.")
+    print(f"Used here: {used or 'none'} ({why}). mlx is plain MLX operations, on any device.")
 
 
 @app.command()
@@ -63,6 +61,20 @@ def source(
     launch = cases[case].launch
     say(f"{name}, case {case} of 0 to {len(cases) - 1}{': ' if launch.note else ''}{launch.note}")
     print((metal_text if backend == "metal" else cuda_text)(launch), end="")
+
+
+def _used() -> tuple[str | None, str]:
+    """What calls take here and why; None where TQ_BACKEND names a device that isn't here: lists and texts need none."""
+    from os import environ
+
+    from tqcli.kernels.runtime.backend import BACKENDS, VARIABLE, preferred
+
+    try:
+        return preferred()
+    except InputError as e:
+        if environ.get(VARIABLE) not in BACKENDS:
+            raise
+        return None, str(e)
 
 
 _SHOWN = 5

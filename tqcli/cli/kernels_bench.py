@@ -21,7 +21,10 @@ _QUICK_ROUNDS, _QUICK_BUDGET = 7, 0.5
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="An operation. Default: all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="An operation, for all its kernels, or a kernel. Default: all."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="5 sizes and 7 rounds, in under two minutes.")] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="DIR", help="Folder to write a figure of each operation to.")
@@ -35,17 +38,20 @@ def bench(
 
     Without a GPU the plain operations are timed, to 1 M elements. Example: tq kernels bench qjl_scores --quick
     """
-    from tqcli.kernels.bench.measure import OPERATIONS, measure, sizes
+    from tqcli.kernels.bench.measure import measure, sizes
     from tqcli.kernels.runtime.backend import preferred
+    from tqcli.storage import check_file, make_folder
 
-    if name is not None and name not in OPERATIONS:
-        near = get_close_matches(name, OPERATIONS, n=3, cutoff=0.4) or list(OPERATIONS)
-        raise InputError(f"no operation called {name!r} is timed; there is {', '.join(near)}")
+    names = _timed(name)
     backend, why = preferred()
+    if out is not None:
+        check_file(out)
+    if plot is not None:
+        make_folder(plot, "--plot")
     document = _document(backend, why)
     if not json:
         _print_start(document)
-    for operation in OPERATIONS if name is None else [name]:
+    for operation in names:
         rounds, budget = (_QUICK_ROUNDS, _QUICK_BUDGET) if quick else (_ROUNDS, _BUDGET)
         measured = []
         try:
@@ -66,6 +72,21 @@ def bench(
         print(f"The kernels were not timed: {why}.")
     if plot is not None:
         _say_plots(plot)
+
+
+def _timed(name: str | None) -> list[str]:
+    """The kernels that a name stands for, of those that are timed. Raises `InputError` for another name."""
+    from tqcli.kernels.bench.measure import OPERATIONS
+    from tqcli.kernels.runtime.registry import kernels, operations
+
+    if name is None:
+        return list(OPERATIONS)
+    if name in operations():
+        return [kernel for kernel in OPERATIONS if kernels()[kernel][0] == name]
+    if name in OPERATIONS:
+        return [name]
+    near = get_close_matches(name, [*OPERATIONS, *operations()], n=3, cutoff=0.4) or list(OPERATIONS)
+    raise InputError(f"no operation or kernel called {name!r} is timed; there is {', '.join(dict.fromkeys(near))}")
 
 
 def _document(backend: str, why: str) -> dict[str, Any]:
@@ -146,7 +167,6 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def _write_json(document: dict[str, Any], file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_text(document) + "\n", encoding="utf-8")
 
 

@@ -15,7 +15,6 @@ from tqcli.errors import InputError
 
 if TYPE_CHECKING:
     from tqcli.kernels.checker.finding import Finding
-    from tqcli.kernels.checker.mutate import Mutant, Score
     from tqcli.kernels.checker.operations import KernelReport
     from tqcli.kernels.runtime.kernel import Launch
 
@@ -124,9 +123,9 @@ def _project(name: str | None, json: bool) -> bool:
 def _own(body: str, spec: Path, json: bool) -> bool:
     from tqcli.kernels.checker import check as check_launch
     from tqcli.kernels.checker.operations import lint_all
-    from tqcli.kernels.checker.spec import user_launch
+    from tqcli.kernels.checker.spec import user_kernel
 
-    launch = user_launch(Path(body), spec)
+    launch = user_kernel(Path(body), spec).launch
     checked = check_launch(launch)
     linted = lint_all([launch])
     outputs = _output_documents(launch, checked.outputs)
@@ -146,41 +145,25 @@ def _own(body: str, spec: Path, json: bool) -> bool:
 
 
 def _mutate(name: str | None, spec: Path | None, json: bool) -> bool:
-    from tqcli.kernels.checker import check as check_launch
-    from tqcli.kernels.checker.mutate import SCORE, mutate, own_judge, reference_judge
-    from tqcli.kernels.checker.operations import cases_of
-    from tqcli.kernels.checker.spec import user_launch
-    from tqcli.progress import progress
+    from tqcli.cli.kernels_mutate import mutate_own, mutate_project, print_scores, scores_document
 
-    if spec:
-        launches = [user_launch(Path(str(name)), spec)]
-        if findings := check_launch(launches[0]).findings:
+    if spec is None:
+        tally = mutate_project(name)
+    else:
+        outcome = mutate_own(Path(str(name)), spec)
+        if isinstance(outcome, list):
             say("mistakes can only be put into a body in which nothing is found; mend what is found first")
             if json:
-                _print_json({"clean": False, "findings": _findings(findings)})
+                _print_json({"clean": False, "findings": _findings(outcome)})
             else:
-                _print_lines(findings)
+                _print_lines(outcome)
             return False
-        judge = own_judge(launches)
-        only = None
-    else:
-        cases = cases_of(None)
-        launches = [case.launch for case in cases]
-        judge = reference_judge(cases)
-        only = {case.launch.kernel.name for case in cases_of(name)}
-    with progress(0, "mutate", "mutant") as bar:
-        scores = mutate(launches, judge, bar.reset, bar.update, only)
-    total = sum(len(score.mutants) for score in scores)
-    noticed = sum(score.noticed for score in scores)
-    harmless = sum(mutant.reason is not None for score in scores for mutant in score.survivors)
-    enough = noticed >= SCORE * (total - harmless)
+        tally = outcome
     if json:
-        document = {"mutants": total, "noticed": noticed, "harmless": harmless, "needed": SCORE}
-        document["score"] = noticed / max(1, total - harmless)
-        _print_json({"clean": enough, **document, "files": [_score_document(score) for score in scores]})
+        _print_json(scores_document(tally))
     else:
-        _print_scores(scores, noticed, total, harmless)
-    return enough
+        print_scores(tally)
+    return tally.is_enough
 
 
 def _print_reports(reports: Sequence[KernelReport]) -> None:
@@ -203,31 +186,6 @@ def _print_reports(reports: Sequence[KernelReport]) -> None:
 
 def _number(found: Sequence[object], none: str, some: str = "found") -> str:
     return f"{len(found)} {some}" if found else none
-
-
-def _print_scores(scores: Sequence[Score], noticed: int, total: int, harmless: int) -> None:
-    from tqcli.report.terminal import new_table, print_table
-
-    table = new_table("file", "mistakes", "noticed", "don't compile")
-    for score in scores:
-        table.add_row(score.name, str(len(score.mutants)), str(score.noticed), str(score.uncompilable))
-    print_table(table)
-    survivors = [mutant for score in scores for mutant in score.survivors]
-    if survivors:
-        print("Not noticed:")
-    for mutant in survivors:
-        print(f"  {_place(mutant)}: {mutant.change}{f' in  {mutant.code}' if mutant.code else ''}")
-        print(f"      {f'harmless: {mutant.reason}' if mutant.reason else 'not known to be harmless'}")
-    line = f"{noticed} of {total} mistakes were noticed, {_percent(noticed, total)}"
-    print(f"{line}; without the {harmless} that are harmless, {_percent(noticed, total - harmless)}.")
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(1, whole):.1f} %"
-
-
-def _place(mutant: Mutant) -> str:
-    return f"{mutant.file}:{mutant.line}" if mutant.line else mutant.file
 
 
 def _print_lines(lines: Sequence[object], none: str = "") -> None:
@@ -260,14 +218,6 @@ def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     return [{**asdict(finding), "message": str(finding)} for finding in findings]
-
-
-def _score_document(score: Score) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    survivors = [asdict(mutant) for mutant in score.survivors]
-    counts = {"mutants": len(score.mutants), "noticed": score.noticed, "uncompilable": score.uncompilable}
-    return {"name": score.name, **counts, "survivors": survivors}
 
 
 def _output_documents(launch: Launch, outputs: Sequence[Any]) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ def check_on_device(name: str | None, out: Path | None, jobs: int | None) -> boo
     from tqcli.kernels.checker.device_worker import in_processes, jobs_for
     from tqcli.kernels.checker.operations import cases_of
     from tqcli.kernels.runtime.backend import preferred
+    from tqcli.storage import check_file
 
     backend, why = preferred()
     if backend == "mlx":
@@ -34,6 +35,7 @@ def check_on_device(name: str | None, out: Path | None, jobs: int | None) -> boo
     jobs = jobs_for(backend) if jobs is None else jobs
     facts = [*device_facts(backend), ("processes", f"{jobs}{', so times are longer than alone' if jobs > 1 else ''}")]
     file = out or Path(f"tq-kernels-{_file_name(dict(facts).get('device name', backend))}.txt")
+    check_file(file)
     say(f"{len(cases)} cases on {backend} in {jobs} processes; each kernel is compiled first, a second or more")
     began, results = time.perf_counter(), []
     for result in in_processes(cases, name, backend, jobs):
@@ -41,7 +43,6 @@ def check_on_device(name: str | None, out: Path | None, jobs: int | None) -> boo
         _say_progress(result, len(results), len(cases), time.perf_counter() - began)
     text = report(facts, by_kernel(sorted(results, key=lambda of: of.case)), time.perf_counter() - began)
     print(text, end="")
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     say(f"written to {file}")
     return all(result.agrees for result in results)

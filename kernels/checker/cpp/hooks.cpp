@@ -17,6 +17,21 @@
   void __tsan_unaligned_write##n(void* p) { access(p, n, true, false, FROM); }     \
   void __tsan_volatile_read##n(void* p) { access(p, n, false, false, FROM); }      \
   void __tsan_volatile_write##n(void* p) { access(p, n, true, false, FROM); }
+#define MEMORY(prefix)                                            \
+  void* prefix##memcpy(void* to, const void* from, size_t n) {    \
+    access(from, n, false, false, FROM);                          \
+    access(to, n, true, false, FROM);                             \
+    return memcpy(to, from, n);                                   \
+  }                                                               \
+  void* prefix##memmove(void* to, const void* from, size_t n) {   \
+    access(from, n, false, false, FROM);                          \
+    access(to, n, true, false, FROM);                             \
+    return memmove(to, from, n);                                  \
+  }                                                               \
+  void* prefix##memset(void* to, int value, size_t n) {           \
+    access(to, n, true, false, FROM);                             \
+    return memset(to, value, n);                                  \
+  }
 
 namespace {
 struct Place {  // as the compiler lays it out
@@ -64,15 +79,9 @@ void __tsan_write_range(void* p, long n) { access(p, size_t(n), true, false, FRO
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
-void* __tsan_memcpy(void* to, const void* from, size_t n) {
-  access(from, n, false, false, FROM);
-  access(to, n, true, false, FROM);
-  return memcpy(to, from, n);
-}
-void* __tsan_memset(void* to, int value, size_t n) {
-  access(to, n, true, false, FROM);
-  return memset(to, value, n);
-}
+// clang before 15 calls the C library's own, to which the linker then gives the second names.
+MEMORY(__tsan_)
+MEMORY(__wrap_)
 
 void __ubsan_handle_out_of_bounds(OnIndex* d, uintptr_t index) {
   report_undefined("index outside an array", d->at, [&] {

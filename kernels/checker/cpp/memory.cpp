@@ -223,6 +223,7 @@ void access(const void* address, size_t bytes, bool writes, bool atomic, const v
     bool known = on_stack(current->fiber, address) || in_image(address);
     return known ? void() : report_wild(writes, pc);
   }
+  steps++;
   Region& region = regions[slot];
   int64_t at = p - region.data;
   if (at < 0 || at + int64_t(bytes) > int64_t(region.bytes)) {

@@ -5,6 +5,8 @@
 #pragma once
 #include "interface.h"
 #include "msl_atomic.h"
+#include "msl_geometry.h"
+#include "msl_integer.h"
 #include "msl_math.h"
 #include "msl_simd.h"
 #include "msl_vectors.h"

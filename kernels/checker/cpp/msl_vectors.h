@@ -89,12 +89,57 @@ TQ_INLINE vec<T, N> operator-(vec<T, N> a) {
   return a;
 }
 
-template <class T, int N>
-TQ_INLINE T dot(vec<T, N> a, vec<T, N> b) {
-  T sum = a[0] * b[0];
-  for (int i = 1; i < N; i++) sum += a[i] * b[i];
-  return sum;
+#define TQ_COMPARISON(o)                                                          \
+  template <class T, int N>                                                        \
+  TQ_INLINE vec<bool, N> operator o(vec<T, N> a, vec<T, N> b) {                    \
+    vec<bool, N> result;                                                           \
+    for (int i = 0; i < N; i++) result[i] = a[i] o b[i];                           \
+    return result;                                                                 \
+  }                                                                                \
+  template <class T, int N>                                                        \
+  TQ_INLINE vec<bool, N> operator o(vec<T, N> a, typename itself<T>::type b) {     \
+    return a o vec<T, N>(b);                                                       \
+  }
+TQ_COMPARISON(==)
+TQ_COMPARISON(!=)
+TQ_COMPARISON(<)
+TQ_COMPARISON(<=)
+TQ_COMPARISON(>)
+TQ_COMPARISON(>=)
+#undef TQ_COMPARISON
+
+template <int N>
+TQ_INLINE bool all(vec<bool, N> a) {
+  for (int i = 0; i < N; i++)
+    if (!a[i]) return false;
+  return true;
 }
+template <int N>
+TQ_INLINE bool any(vec<bool, N> a) {
+  for (int i = 0; i < N; i++)
+    if (a[i]) return true;
+  return false;
+}
+
+// A function of scalars for vectors, element by element.
+#define TQ_EACH_1(name)                                  \
+  template <class T, int N>                              \
+  TQ_INLINE vec<T, N> name(vec<T, N> a) {                \
+    for (int i = 0; i < N; i++) a[i] = name(a[i]);       \
+    return a;                                            \
+  }
+#define TQ_EACH_2(name)                                  \
+  template <class T, int N>                              \
+  TQ_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {   \
+    for (int i = 0; i < N; i++) a[i] = name(a[i], b[i]); \
+    return a;                                            \
+  }
+#define TQ_EACH_3(name)                                               \
+  template <class T, int N>                                           \
+  TQ_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b, vec<T, N> c) {   \
+    for (int i = 0; i < N; i++) a[i] = name(a[i], b[i], c[i]);        \
+    return a;                                                         \
+  }
 
 #define TQ_NAMES(t)        \
   typedef vec<t, 2> t##2;  \

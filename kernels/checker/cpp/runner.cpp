@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -22,12 +23,15 @@
 extern std::vector<Report> reports;
 
 namespace {
+constexpr unsigned kIdleSeconds = 4;
+
 struct Output {
   const char* data;
   size_t bytes;
 };
 std::vector<Output> outputs;
 const char* image = nullptr;  // load address of the body
+const char image_of_runner[1] = "";
 char signal_stack[65536];
 
 template <class T>
@@ -59,22 +63,57 @@ void respond() {
   fflush(stdout);
 }
 
-void on_signal(int number, siginfo_t*, void* context) {
-  const void* pc = nullptr;
+// Where the body called what the signal found: the stack's first word, from the top, that points into the body.
+const void* caller(uintptr_t stack) {
+  if (!current) return nullptr;
+  const void* const* word = reinterpret_cast<const void* const*>(stack & ~uintptr_t(7));
+  for (; on_stack(current->fiber, word); word++)
+    if (in_image(*word)) return *word;
+  return nullptr;
+}
+
+bool in_runner(const void* address) {
+  Dl_info its, ours;
+  return dladdr(address, &its) && dladdr(image_of_runner, &ours) && its.dli_fbase == ours.dli_fbase;
+}
+
+const void* place_of(void* context) {
 #if defined(__x86_64__)
-  pc = reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+  const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  uintptr_t pc = uintptr_t(registers[REG_RIP]), stack = uintptr_t(registers[REG_RSP]);
 #elif defined(__aarch64__)
-  pc = reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.pc);
+  const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+  uintptr_t pc = registers.pc, stack = registers.sp;
+#else
+  uintptr_t pc = 0, stack = 0;
 #endif
+  const char* at = reinterpret_cast<const char*>(pc);
+  if (in_image(at)) return at + 1;  // as `respond` takes it: of an instruction that returns here
+  const void* from = in_runner(at) ? nullptr : caller(stack);
+  return from ? from : last_pc;
+}
+
+void end_with(const char* kind, const std::string& text, void* context) {
   Report found;
-  found.kind = number == SIGALRM ? "no end" : "crash";
-  found.pc = in_image(pc) ? pc : last_pc;
-  std::string who = current ? "thread " + std::to_string(current->index) : "the checker";
-  report(found, [&] {
-    return number == SIGALRM ? "stopped by the time limit in " + who : std::string(strsignal(number)) + " in " + who;
-  });
+  found.kind = kind;
+  found.pc = place_of(context);
+  report(found, [&] { return (current ? "thread " + std::to_string(current->index) : "the checker") + " " + text; });
   respond();
   _exit(0);
+}
+
+void on_fault(int number, siginfo_t*, void* context) { end_with("crash", "ends by " + std::string(strsignal(number)), context); }
+void on_limit(int, siginfo_t*, void* context) { end_with("no end", "is stopped by the time limit", context); }
+
+// Called every few seconds of computing; `steps` that stand still are a loop that will not end.
+unsigned idle_seconds;
+void on_idle(int, siginfo_t*, void* context) {
+  static uint64_t before = 0;
+  if (steps == before) {
+    std::string seconds = std::to_string(idle_seconds);
+    end_with("no end", "computes for " + seconds + " s without a barrier or an access of a buffer", context);
+  }
+  before = steps;
 }
 
 void catch_signals(unsigned seconds) {
@@ -83,10 +122,25 @@ void catch_signals(unsigned seconds) {
   stack.ss_size = sizeof signal_stack;
   sigaltstack(&stack, nullptr);
   struct sigaction action = {};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
-  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) sigaction(number, &action, nullptr);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  sigfillset(&action.sa_mask);
+  auto on = [&](int number, void (*handler)(int, siginfo_t*, void*)) {
+    action.sa_sigaction = handler;
+    sigaction(number, &action, nullptr);
+  };
+  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) on(number, on_fault);
+  on(SIGALRM, on_limit);
+  on(SIGVTALRM, on_idle);
   alarm(seconds);
+  idle_seconds = seconds < kIdleSeconds ? seconds : kIdleSeconds;
+  itimerval often = {{time_t(idle_seconds), 0}, {time_t(idle_seconds), 0}};
+  setitimer(ITIMER_VIRTUAL, &often, nullptr);
+}
+
+void leave_signals() {
+  alarm(0);
+  itimerval never = {};
+  setitimer(ITIMER_VIRTUAL, &never, nullptr);
 }
 
 int find_image(dl_phdr_info* info, size_t, void* entry) {
@@ -135,7 +189,7 @@ int main(int count, char** arguments) {
   launch.buffers = buffers.data();
   catch_signals(unsigned(atoi(arguments[3])));
   run_all(launch);
-  alarm(0);
+  leave_signals();
   report_unwritten();
   respond();
   return 0;

@@ -10,6 +10,7 @@
 
 Thread* current = nullptr;
 uint32_t group_number = 0;
+uint64_t steps = 0;
 uint32_t now = 1;
 std::vector<Report> reports;
 
@@ -32,6 +33,7 @@ uint32_t last_barrier[4];  // of the threadgroup, likewise
 void wait(State state) {
   Thread* me = current;
   me->state = state;
+  steps++;
   leave_fiber(me->fiber);
 }
 
@@ -216,6 +218,7 @@ std::string between(const Access& earlier, tq_memory memory) {
 
 extern "C" {
 void tq_threadgroup_barrier(int memory, tq_site site) {
+  last_pc = __builtin_return_address(0);
   current->site = site;
   current->operation = "threadgroup_barrier";
   current->memory = memory;
@@ -223,6 +226,7 @@ void tq_threadgroup_barrier(int memory, tq_site site) {
 }
 
 void tq_simdgroup_barrier(int memory, tq_site site) {
+  last_pc = __builtin_return_address(0);
   current->site = site;
   current->operation = "simdgroup_barrier";
   current->memory = memory;
@@ -230,6 +234,7 @@ void tq_simdgroup_barrier(int memory, tq_site site) {
 }
 
 tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site) {
+  last_pc = __builtin_return_address(0);
   Thread* me = current;
   Simdgroup& simdgroup = simdgroups[me->simdgroup];
   uint32_t turn = simdgroup.turn;

@@ -27,6 +27,8 @@ struct Launch {
 
 extern Thread* current;  // null while the scheduler runs
 extern uint32_t group_number;
+// Grows with every access of a buffer and every change of threads: a body that stands still is one without end.
+extern uint64_t steps;
 // Grows with every barrier; an access remembers it.
 extern uint32_t now;
 
