@@ -6,16 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Scalar = bool | int | float | str
+Whole = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Number = Annotated[float, Field(strict=True)]
+"""Strict, or `true` would count as 1."""
+Scalar = bool | int | Number | str
 Formats = Literal["html", "md", "csv", "parquet"]
 MeasureName = Literal["distortion", "attention", "memory", "perplexity"]
 Dtype = Literal["float32", "float16", "bfloat16"]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,  # `layers: 7` is text
+    )
 
 
 class TextSettings(_Part):
@@ -25,7 +33,7 @@ class TextSettings(_Part):
     """sample, a .txt, .jsonl or .parquet file, or a hub's name."""
     windows: Count = 4
     """How many windows."""
-    tokens: Annotated[int, Field(ge=2)] = 1024
+    tokens: Annotated[int, Field(ge=2, strict=True)] = 1024
     """Tokens of a window."""
     seed: Whole | None = None
     """Which windows are drawn; the recipe's seed if left out, and for calibration that plus one."""
@@ -36,7 +44,7 @@ class CaptureSettings(_Part):
 
     layers: str | None = None
     """Layers, as 0-3,7; all if left out."""
-    queries: Whole = 64
+    queries: Count = 64
     """Query positions of a window."""
     chunk: Count = 256
     """Tokens a prefill step."""
@@ -47,7 +55,7 @@ class CodecEntry(_Part):
 
     codec: str
     """A codec as on the command line, name@bits,key=value, or its name alone, with `bits` and `options` beside it."""
-    bits: float | str | list[float | str] | None = None
+    bits: Number | str | list[Number | str] | None = None
     """Bits an element, or keys/values as "4/2"; a list for several."""
     options: dict[str, Scalar | list[Scalar]] = {}
     """Options of the codec; a list of values for several."""
@@ -85,7 +93,7 @@ class Perplexity(_Part):
 
     windows: Count | None = None
     """How many windows; the data set's if left out."""
-    tokens: Annotated[int, Field(ge=2)] | None = None
+    tokens: Annotated[int, Field(ge=2, strict=True)] | None = None
     """Tokens of a window; the data set's if left out."""
     chunk: Count = 256
     """Tokens a prefill step."""
@@ -123,9 +131,9 @@ class Gate(_Part):
     """The total, or the worst of all layers."""
     layer: Whole | None = None
     """One layer, in the place of `level`."""
-    min: float | None = None
+    min: Number | None = None
     """The metric must be at least this."""
-    max: float | None = None
+    max: Number | None = None
     """The metric must be at most this."""
     against: str | None = None
     """Another codec of this recipe, or `baseline` for the stored run: the bound is of the ratio to, or the difference
