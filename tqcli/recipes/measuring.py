@@ -19,6 +19,7 @@ from tqcli.evaluation.memory import evaluate_memory
 from tqcli.layers import parse_layers
 from tqcli.models import LoadedModel, load
 from tqcli.progress import watched_by
+from tqcli.recipes.predicting import Predicting
 from tqcli.recipes.schema import MeasureName, Recipe
 from tqcli.recipes.steps import ON_CAPTURES, CaptureName, CaptureStep, MeasureStep, Steps
 from tqcli.recipes.store import Finished, StepStore
@@ -115,8 +116,6 @@ class Measuring:
             self._keep(step, Finished(step.key, result, time.perf_counter() - began))
 
     def _perplexity(self, steps: Sequence[MeasureStep]) -> None:
-        from tqcli.recipes.predicting import Predicting
-
         if not steps:
             return
         if error := self._blocked("calibration"):
@@ -131,11 +130,8 @@ class Measuring:
         for _, group in groupby(sorted(fitting, key=predicting.alike), key=predicting.alike):
             self._predict(predicting, list(group))
 
-    def _predict(self, predicting: object, steps: list[MeasureStep]) -> None:
+    def _predict(self, predicting: Predicting, steps: list[MeasureStep]) -> None:
         """Several codecs at once, which share the uncompressed run; one by one where that fails."""
-        from tqcli.recipes.predicting import Predicting
-
-        assert isinstance(predicting, Predicting)
         failed: list[str] = []
         with self._observed("perplexity", steps, failed.append if len(steps) > 1 else None):
             for step, finished in zip(steps, predicting.measure(steps), strict=True):

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tqcli.capture.store import open_capture
 from tqcli.codecs.describe import describe
 from tqcli.compression.plan import CompressionPlan
 from tqcli.datasets import Text
+from tqcli.errors import InputError
 from tqcli.evaluation.coder import TENSORS
 from tqcli.recipes.expand import StudyCodec
 from tqcli.recipes.identity import Identity, machine_identity, model_identity, text_identity
@@ -31,6 +33,12 @@ class CaptureStep:
     key: str
     folder: Path
     is_done: bool
+    """Whether it was whole when the study began."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is whole now."""
+        return self.is_done or is_whole(self.folder, self.settings.windows)
 
     @property
     def tokens(self) -> int:
@@ -129,13 +137,11 @@ def _captures(
         drawn = {"windows": settings.windows, "tokens": settings.tokens, "seed": seed}
         key = key_of({**base, **text_identity(texts[name]), **drawn, "capture": recipe.capture.model_dump()})
         folder = store.path("capture", key)
-        yield CaptureStep(name, settings, seed, key, folder, _is_whole(folder, settings.windows))
+        yield CaptureStep(name, settings, seed, key, folder, is_whole(folder, settings.windows))
 
 
-def _is_whole(folder: Path, windows: int) -> bool:
-    from tqcli.capture.store import open_capture
-    from tqcli.errors import InputError
-
+def is_whole(folder: Path, windows: int) -> bool:
+    """Whether a folder holds a capture of so many windows."""
     if not (folder / MANIFEST).is_file():
         return False
     try:
