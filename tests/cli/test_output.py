@@ -25,6 +25,7 @@ COMMANDS = (
     "eval memory",
     "eval perplexity",
     "generate",
+    "report",
     "kernels list",
     "kernels source",
     "kernels check",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tqcli.cli import capture, compress, doctor, evaluate, generate, inspect, kernels, models
+from tqcli.cli import capture, compress, doctor, evaluate, generate, inspect, kernels, models, report
 from tqcli.distributed import settle
 from tqcli.errors import TqError
 
@@ -27,6 +27,7 @@ app.command()(compress.decompress)
 app.command()(inspect.inspect)
 app.add_typer(evaluate.app, name="eval")
 app.command()(generate.generate)
+app.command()(report.report)
 app.add_typer(kernels.app, name="kernels")
 app.command()(doctor.doctor)
 
