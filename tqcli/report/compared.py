@@ -37,7 +37,19 @@ class Compared:
     @property
     def floor(self) -> bool:
         """Whether nothing is coded: identity and fp16."""
-        return all(_parts(side)[0] in _UNCODED for side in self.spec.split(" | "))
+        return self.uncoded("keys") and self.uncoded("values")
+
+    def side(self, tensor: str) -> str:
+        """What codes the keys, or the values, alone."""
+        sides = self.spec.split(" | ")
+        side = sides[0 if tensor == "keys" else -1]
+        name, keys, values, options = _parts(side)
+        bits = keys if tensor == "keys" else values
+        return side if bits is None else f"{name}@{bits:g}{options}"
+
+    def uncoded(self, tensor: str) -> bool:
+        """Whether the keys, or the values, stay as they are."""
+        return _parts(self.side(tensor))[0] in _UNCODED
 
     def total(self, measure: str, metric: str) -> Metric | None:
         """A total, or None."""
@@ -140,25 +152,37 @@ def ratio_of(one: Metric | None, other: Metric | None) -> float | None:
     return ratio if math.isfinite(ratio) else None
 
 
-def families(codecs: Iterable[Compared]) -> list[Family]:
-    """Coded ones grouped by all but their bits, in the order of their first members."""
-    codecs = [codec for codec in codecs if not codec.floor]
+def families(codecs: Iterable[Compared], tensor: str | None = None) -> list[Family]:
+    """Coded ones grouped by all but their bits, in the order of their first members.
+
+    tensor: keys or values alone, so that codecs that treat this tensor alike are one; both if left out.
+    """
+    codecs = [codec for codec in codecs if not (codec.uncoded(tensor) if tensor else codec.floor)]
     kept = {(codec.run.sinks, codec.run.recent) for codec in codecs if codec.run}
-    groups: dict[str, list[Compared]] = {}
+    groups: dict[str, dict[str, Compared]] = {}
     for codec in codecs:
-        groups.setdefault(_family(codec, len(kept) > 1), []).append(codec)
-    return [Family(label if len(of) > 1 else of[0].name, tuple(of)) for label, of in groups.items()]
+        suffix = _suffix(codec, len(kept) > 1)
+        label = _family(codec, tensor) + suffix
+        member = codec.side(tensor) + suffix if tensor else codec.name
+        known = groups.setdefault(label, {})
+        if member not in known or codec.control:
+            known[member] = codec
+    return [Family(label if len(of) > 1 else next(iter(of)), tuple(of.values())) for label, of in groups.items()]
 
 
-def _family(codec: Compared, tell_kept: bool) -> str:
-    sides = [_parts(side) for side in codec.spec.split(" | ")]
-    names = dict.fromkeys(name + options for name, _, _, options in sides)
-    keys, values = sides[0][1], sides[-1][2]
+def _family(codec: Compared, tensor: str | None) -> str:
+    parts = [_parts(codec.side(one)) for one in ((tensor,) if tensor else ("keys", "values"))]
+    names = dict.fromkeys(name + options for name, _, _, options in parts)
+    keys, values = parts[0][1], parts[-1][1]
     apart = f" (keys {keys - values:+g} bits)" if keys is not None and values is not None and keys != values else ""
+    return " | ".join(names) + apart
+
+
+def _suffix(codec: Compared, tell_kept: bool) -> str:
     run = codec.run
     layers = f" (layer bits {run.layer_bits})" if run and run.layer_bits else ""
     kept = f" ({run.sinks} sinks, {run.recent} recent)" if run and tell_kept else ""
-    return " | ".join(names) + apart + layers + kept
+    return layers + kept
 
 
 def _parts(spec: str) -> tuple[str, float | None, float | None, str]:

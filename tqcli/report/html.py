@@ -22,13 +22,14 @@ from tqcli.report.tables import (
     gates_table,
     memory_table,
     metrics_table,
+    settings_table,
     summary_table,
     worst_table,
 )
 from tqcli.report.terminal import remark_lines
 from tqcli.report.verdict import verdict
 
-SHADES = 12
+SHADES = 20
 """Steps of a heat strip's scale; report.css has a colour for each."""
 _FEW_LAYERS = 40
 """Up to so many, every layer's number is shown above its cell; else every tenth."""
@@ -82,6 +83,7 @@ def to_html(result: RunResult) -> str:
         memory=memory_table(result, codecs),
         codecs=codecs_table(result),
         metrics=metrics_table(result),
+        settings=settings_table(result),
         environment=environment_table(result),
         remarks=[("run", result.notes)] * bool(result.notes)
         + [(measure, lines) for measure, of in result.measures.items() if (lines := list(remark_lines(of)))],
@@ -140,4 +142,4 @@ def _ends(block: Block) -> tuple[str, str, str] | None:
     if block.low is None or block.high is None:
         return None
     low, high = block.low, block.high
-    return figure(low, 2), figure(math.sqrt(low) * math.sqrt(high), 2), figure(high, 2)
+    return f"{figure(low, 2)} or less", figure(math.sqrt(low) * math.sqrt(high), 2), figure(high, 2)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tqcli.report.compared import Compared
 from tqcli.report.run import RunResult
 
+_RANGE = 1e-3
+
 
 @dataclass(frozen=True)
 class Strip:
@@ -65,8 +67,9 @@ class Block:
     layers: list[int]
     rows: list[StripRow]
     low: float | None
-    """The least and the largest finite badness above 0 of all rows: the ends of their common scale. None without."""
     high: float | None
+    """The ends of the rows' common scale: the largest finite badness, and the least above 0, though not under a
+    thousandth of it, or one codec of many bits would leave the others no shades. None without any."""
 
 
 def blocks(result: RunResult, codecs: list[Compared]) -> list[Block]:
@@ -80,7 +83,8 @@ def blocks(result: RunResult, codecs: list[Compared]) -> list[Block]:
         layers = sorted({layer for row in rows for layer in row.values})
         every = [strip.badness(v) for row in rows for v in row.values.values() if v is not None]
         scaled = [bad for bad in every if 0 < bad < math.inf]
-        found.append(Block(strip, layers, rows, min(scaled, default=None), max(scaled, default=None)))
+        high = max(scaled, default=None)
+        found.append(Block(strip, layers, rows, max(min(scaled), high * _RANGE) if high else None, high))
     return found
 
 

@@ -17,6 +17,7 @@ from tqcli.report.tables import (
     gates_table,
     memory_table,
     metrics_table,
+    settings_table,
     summary_table,
     worst_table,
 )
@@ -42,13 +43,14 @@ def _lines(result: RunResult) -> Iterator[str]:
     if result.description:
         yield from (escaped(result.description), "")
     tables = [
-        failures_table(result),
-        gates_table(result),
         summary_table(result, codecs) if codecs else None,
         worst_table(blocks(result, codecs)),
         memory_table(result, codecs),
+        gates_table(result),
+        failures_table(result),
         codecs_table(result),
         metrics_table(result),
+        settings_table(result),
         environment_table(result),
     ]
     for table in tables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tqcli.report.compared import Compared, Family, families
 from tqcli.report.figures import figure, value_text, with_interval
@@ -36,7 +37,7 @@ def divergence_picture(result: RunResult, codecs: list[Compared]) -> Plot | None
     measure = result.measures.get("perplexity")
     if measure is None:
         return None
-    found = _points(codecs, lambda codec: codec.totals.get("perplexity", {}), "kl_mean")
+    found = _points(families(codecs), lambda codec: codec.totals.get("perplexity", {}), "kl_mean")
     floors = [
         (codec.name, metric.value)
         for codec in codecs
@@ -65,7 +66,7 @@ def distortion_pictures(result: RunResult, codecs: list[Compared]) -> list[Plot]
         return []
     plots = []
     for tensor in ("keys", "values"):
-        found = _points(codecs, lambda codec, of=tensor: codec.tensors.get(("distortion", of), {}), "relative_mse")  # type: ignore[misc]
+        found = _points(families(codecs, tensor), partial(_distortion, tensor), "relative_mse")
         title = f"{tensor.capitalize()}: relative MSE over effective bits"
         plot = _picture(f"mse-{tensor}", title, "relative MSE", found, "relative_mse", [], 900, bound=True)
         if plot:
@@ -73,12 +74,16 @@ def distortion_pictures(result: RunResult, codecs: list[Compared]) -> list[Plot]
     return plots
 
 
+def _distortion(tensor: str, codec: Compared) -> Metrics:
+    return codec.tensors.get(("distortion", tensor), {})
+
+
 def _points(
-    codecs: list[Compared], of: Callable[[Compared], Metrics], metric: str
+    of_families: list[Family], of: Callable[[Compared], Metrics], metric: str
 ) -> list[tuple[Family, list[_Measured]]]:
     """By family, what has bits and a value; nothing of what codes nothing."""
     found = []
-    for family in families(codecs):
+    for family in of_families:
         points = []
         for codec in family.members:
             metrics = of(codec)
@@ -118,8 +123,7 @@ def _picture(
     limit = _bound(plot, places, scale) if bound else []
     for index, (family, points) in enumerate(found):
         _draw(plot, places, scale, index, family, points, metric)
-    named = [places.name("bound 4^-b", "Shannon's bound for Gaussian vectors", limit)] if limit else []
-    named += [
+    named = [
         places.name(
             cut(text := family.label + (" (control)" if family.control else "")),
             text,
@@ -127,7 +131,10 @@ def _picture(
         )
         for family, points in found
     ]
+    if limit:
+        named.append(places.name("bound 4^-b", "Shannon's bound for Gaussian vectors", limit))
     plot.labels += [label for label in named if label]
+    plot.lines += places.leaders
     labels, leaders = places.beside(width - _RIGHT + 14, _TOP + LINE / 2, height - _BOTTOM)
     plot.labels += labels
     plot.lines += leaders
@@ -163,7 +170,7 @@ def _rules(plot: Plot, places: Places, scale: Scale, floors: list[tuple[str, flo
 
 
 def _bound(plot: Plot, places: Places, scale: Scale) -> list[Point]:
-    """Draws Shannon's bound for a Gaussian source, 4^-b, as far as it lies in the picture; its ends there."""
+    """Draws Shannon's bound for a Gaussian source, 4^-b, as far as it lies in the picture; points on it."""
     low, high = (-math.log(value, 4) for value in reversed(scale.values))
     start, end = max(low, scale.bits[0]), min(high, scale.bits[1])
     plot.notes.append(
@@ -173,10 +180,12 @@ def _bound(plot: Plot, places: Places, scale: Scale) -> list[Point]:
     if start >= end:
         plot.notes.append("Here the bound lies outside of the picture.")
         return []
-    points = [(scale.x(bits), scale.y(4.0**-bits)) for bits in (start, end)]
+    steps = 8
+    along = [start + (end - start) * step / steps for step in range(steps + 1)]
+    points = [(scale.x(bits), scale.y(4.0**-bits)) for bits in along]
     plot.lines.append(Line(points, "floor"))
     places.cross(points)
-    return points
+    return points[1:-1]
 
 
 def _draw(
@@ -202,12 +211,17 @@ def _draw(
     elif theory:
         (x, y), *_ = theory
         plot.lines.append(Line([(x - 9, y), (x + 9, y)], f"{colour} theory"))
+        places.cross([(x - 9, y), (x + 9, y)])
     for point, (x, y) in zip(points, at, strict=True):
         places.take((x, y))
-        plot.lines += _whisker(scale, point, x, colour)
+        whisker = _whisker(scale, point, x, colour)
+        plot.lines += whisker
+        for line in whisker[:1]:
+            places.cross(line.points)
         if point.rechunked and scale.inside(point.rechunked):
             again = scale.y(point.rechunked)
             plot.lines.append(Line([(x - 7, again), (x + 7, again)], f"{colour} again"))
+            places.cross([(x - 7, again), (x + 7, again)])
         bits = value_text("", "bits/element", point.bits)
         told = f"{point.codec.name}: {bits} effective bits, {with_interval(metric, point.metric)}"
         if point.theory is not None:

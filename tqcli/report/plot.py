@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 
 from tqcli.report.figures import figure
 
@@ -166,6 +166,8 @@ class Places:
         self._area = area
         self._taken: list[Box] = []
         self._lines: list[tuple[Point, Point]] = []
+        self.leaders: list[Line] = []
+        """From points to labels that lie somewhat off."""
         self.column: list[tuple[float, str, str, Point | None]] = []
         """What found no place: the height where it would be, text, whole text, and the point that it names."""
 
@@ -179,23 +181,32 @@ class Places:
         self._lines += list(pairwise(points))
 
     def name(self, text: str, whole: str, points: list[Point], cls: str = "") -> Label | None:
-        """A label beside one of these points, the first that has room; None, and a place in the column, if none has."""
+        """A label beside one of these points, else near the first with a line to it.
+
+        None, and a place in the column, where there is no room.
+        """
         width = CHARACTER * len(text)
         for x, y in points:
             for left, middle in (
-                (x + 9, y),
+                (x + 13, y),
                 (x - width / 2, y - 14),
                 (x - width / 2, y + 15),
-                (x - width - 9, y),
+                (x - width - 13, y),
                 (x + 7, y - 12),
                 (x + 7, y + 12),
                 (x - width - 5, y - 12),
                 (x - width - 5, y + 12),
             ):
-                box = (left - 1, middle - LINE / 2, left + width + 1, middle + LINE / 2)
-                if self._free(box):
-                    self._taken.append(box)
-                    return Label(left, middle + 4, text, whole, cls)
+                if box := self._take(left, middle, width):
+                    return Label(box[0] + 1, middle + 4, text, whole, cls)
+        x, y = points[0]
+        for across, down in product((24, 48, 80), (-26, 26, -44, 44, -66, 66, -90, 90)):
+            for left, end in ((x + across, x + across - 3), (x - across - width, x - across + 3)):
+                leader = ((x, y), (end, y + down))
+                if self._clear(*leader) and (box := self._take(left, y + down, width)):
+                    self.leaders.append(Line(list(leader), "leader"))
+                    self._lines.append(leader)
+                    return Label(box[0] + 1, y + down + 4, text, whole, cls)
         self.column.append((points[0][1], text, whole, points[0]))
         return None
 
@@ -219,6 +230,21 @@ class Places:
             if point is not None
         ]
         return labels, leaders
+
+    def _take(self, left: float, middle: float, width: float) -> Box | None:
+        """The box of a label there, taken from now on; None where it isn't free."""
+        box = (left - 1, middle - LINE / 2, left + width + 1, middle + LINE / 2)
+        if not self._free(box):
+            return None
+        self._taken.append(box)
+        return box
+
+    def _clear(self, start: Point, end: Point) -> bool:
+        """Whether a line covers nothing but what is around its start."""
+        x, y = start
+        return not any(
+            _meets(start, end, box) for box in self._taken if not (box[0] <= x <= box[2] and box[1] <= y <= box[3])
+        )
 
     def _free(self, box: Box) -> bool:
         left, top, right, bottom = box

@@ -20,11 +20,11 @@ def print_run(result: RunResult) -> None:
     for sentence in first.sentences:
         print(sentence)
     tables = [
-        failures_table(result),
-        gates_table(result),
         summary_table(result, codecs) if codecs else None,
         worst_table(blocks(result, codecs)),
         memory_table(result, codecs),
+        gates_table(result),
+        failures_table(result),
     ]
     for table in tables:
         if table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tqcli.report.compared import Compared, judged_by, standing
 from tqcli.report.definitions import definition
 from tqcli.report.figures import DASH, byte_size, figure, interval_text, times, value_text
-from tqcli.report.layers import Block
+from tqcli.report.layers import Block, Strip, StripRow
 from tqcli.report.run import GateResult, RunResult
 from tqcli.report.schema import Metric
 
@@ -58,22 +58,23 @@ def summary_table(result: RunResult, codecs: list[Compared]) -> Table:
     """One row a codec, fewest effective bits first."""
     by = judged_by(result)
     columns = [column for column in _COLUMNS if any(_of(codec, column) for codec in codecs)]
-    heads = ["codec", "effective bits", "ratio", *(column[3] for column in columns), *(["at its bytes"] if by else [])]
+    heads = ["codec", "effective bits", "ratio", *(["at its bytes"] if by else []), *(column[3] for column in columns)]
     rows = []
     for codec in codecs:
         row = [_name_cell(codec)]
         row += [_metric_cell(size, codec.size(size)) for size in ("bits_effective", "ratio")]
-        row += [_metric_cell(column[1], _of(codec, column)) for column in columns]
         if by:
             word = standing(codec, codecs, by)
             row.append(Cell(word or DASH, mark="good" if word == "best" else ""))
+        row += [_metric_cell(column[1], _of(codec, column)) for column in columns]
         rows.append(row)
-    return Table("Codecs by effective bits", heads, rows, frozenset(range(1, 3 + len(columns))), _summary_notes(result))
+    numeric = frozenset({1, 2, *range(len(heads) - len(columns), len(heads))})
+    return Table("Codecs by effective bits", heads, rows, numeric, _summary_notes(result))
 
 
 def _summary_notes(result: RunResult) -> list[str]:
     by = judged_by(result)
-    notes = ["In brackets: 95 % intervals."] if any(m.ci_low is not None for m in _totals(result)) else []
+    notes = ["Beside the numbers: their 95 % intervals."] if any(m.ci_low is not None for m in _totals(result)) else []
     if by:
         notes.append(
             f"At its bytes: best has the least {by[1]} of all codecs with so many effective bits or fewer (2 % more "
@@ -138,29 +139,36 @@ def failures_table(result: RunResult) -> Table | None:
 
 
 def worst_table(blocks: list[Block]) -> Table | None:
-    """One row a codec and metric: the worst layer, and the worst head where heads were measured."""
-    rows = []
-    for block in blocks:
-        name, unit = block.strip.metric, block.strip.unit
-        for row in block.rows:
-            worst = row.worst
-            if worst is None:
-                continue
-            head = worst.head
-            rows.append(
-                [
-                    Cell(row.codec.name),
-                    Cell(block.strip.title),
-                    Cell(str(worst.layer)),
-                    Cell(value_text(name, unit, worst.value)),
-                    Cell(times(worst.over_median)),
-                    Cell(f"{head[1]} of layer {head[0]}" if head else DASH),
-                    Cell(value_text(name, unit, head[2]) if head else DASH),
-                ]
-            )
-    heads = ["codec", "metric", "worst layer", "value", "of the median layer", "worst head", "value of it"]
-    note = "For a correlation the multiple is of what it lacks to 1. Heads and layers count from 0."
-    return Table("Worst layers and heads", heads, rows, frozenset({2, 3, 4, 5, 6}), [note]) if rows else None
+    """One row a codec, one column a metric: the worst layer, and the worst head where heads were measured."""
+    names = sorted(
+        {row.codec.name: row.codec for block in blocks for row in block.rows}.values(),
+        key=lambda codec: (codec.bits is None, codec.bits or 0),
+    )
+    rows = [
+        [_name_cell(codec)]
+        + [
+            next((_worst_cell(block.strip, row) for row in block.rows if row.codec is codec), Cell(DASH))
+            for block in blocks
+        ]
+        for codec in names
+    ]
+    heads = ["codec", *(block.strip.title for block in blocks)]
+    note = (
+        "Beside each: how many times the median layer's error it is (of a correlation, what it lacks to 1), and the "
+        "worst head. Layers and heads count from 0."
+    )
+    return Table("Worst layers and heads", heads, rows, frozenset(), [note]) if rows else None
+
+
+def _worst_cell(strip: Strip, row: StripRow) -> Cell:
+    worst = row.worst
+    if worst is None:
+        return Cell(DASH)
+    more = [] if worst.over_median is None else [f"{times(worst.over_median)} the median"]
+    if worst.head:
+        layer, head, value = worst.head
+        more.append(f"head {head} of layer {layer}: {value_text(strip.metric, strip.unit, value)}")
+    return Cell(f"layer {worst.layer}: {value_text(strip.metric, strip.unit, worst.value)}", "; ".join(more))
 
 
 def memory_table(result: RunResult, codecs: list[Compared]) -> Table | None:
@@ -182,7 +190,7 @@ def memory_table(result: RunResult, codecs: list[Compared]) -> Table | None:
             rows[-1].append(Cell(byte_size(size), bar=size / fp16 if size is not None and fp16 else None))
     first = sized[0].totals["memory"]
     uncoded = [byte_size(_number(first.get(f"bytes_fp16{ending}"))) for ending in endings]
-    rows.append([Cell("16 bits an element"), *(Cell(text, bar=1.0) for text in uncoded)])
+    rows.append([Cell("uncompressed, 16 bits"), *(Cell(text, bar=1.0) for text in uncoded)])
     heads = ["codec", f"{tokens:,} tokens" if isinstance(tokens, int) else "as captured"]
     heads += [f"{length // 1024}k tokens" if length % 1024 == 0 else f"{length} tokens" for length in lengths]
     note = "One cache, bytes by formula; longer contexts than the captured one are arithmetic, not runs. Bars: of fp16."
@@ -190,28 +198,32 @@ def memory_table(result: RunResult, codecs: list[Compared]) -> Table | None:
 
 
 def metrics_table(result: RunResult) -> Table | None:
-    """How each number was got: one row a measure and metric."""
-    rows = []
+    """How each number was got: a row a metric, more where measures have it of other numbers of samples."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
     for measure, of in result.measures.items():
         metrics: dict[str, list[Metric]] = {}
         for codec in of.codecs:
             for group in (codec.total, *codec.by_tensor.values()):
                 for name, metric in group.items():
                     metrics.setdefault(name, []).append(metric)
-        for name, found in metrics.items():
-            unit = next(iter(m.unit for m in found))
-            counts = sorted({m.n for m in found if m.n is not None})
-            n = "" if not counts else f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-            n = f"{n} {_COUNTED.get(name, 'windows')}" if n else DASH
-            interval = "95 %, bootstrap over windows" if any(m.ci_low is not None for m in found) else "none"
-            rows.append(
-                [Cell(name), Cell(measure), Cell(definition(name) or DASH), Cell(unit), Cell(n), Cell(interval)]
-            )
-    return (
-        Table("How each number was got", ["metric", "measure", "what it is", "unit", "n", "interval"], rows)
-        if rows
-        else None
-    )
+        for name, every in metrics.items():
+            interval = "95 %, over windows" if any(m.ci_low is not None for m in every) else "none"
+            found.setdefault((name, every[0].unit, _count(name, every), interval), []).append(measure)
+    rows = [
+        [Cell(name), Cell(definition(name) or DASH), Cell(unit), Cell(n), Cell(interval), Cell(", ".join(measures))]
+        for (name, unit, n, interval), measures in found.items()
+    ]
+    heads = ["metric", "what it is", "unit", "n", "interval", "measure"]
+    return Table("How each number was got", heads, rows) if rows else None
+
+
+def _count(name: str, metrics: list[Metric]) -> str:
+    counts = sorted({metric.n for metric in metrics if metric.n is not None})
+    if not counts:
+        return DASH
+    several = f" to {counts[-1]:,}" if len(counts) > 1 else ""
+    what = _COUNTED.get(name, "window" if counts == [1] else "windows")
+    return f"{counts[0]:,}{several} {what}"
 
 
 def codecs_table(result: RunResult) -> Table | None:
@@ -225,15 +237,20 @@ def codecs_table(result: RunResult) -> Table | None:
 
 
 def environment_table(result: RunResult) -> Table:
-    """Versions, device, hashes of model and text, settings of the measures."""
+    """Versions, device, hashes of model and text."""
     rows = [[Cell(name), Cell(str(value))] for name, value in result.environment.model_dump().items()]
     for name, record in (("model", result.model), ("dataset", result.dataset), ("calibration", result.calibration)):
         rows += [[Cell(f"{name}: {key}"), Cell(_plain(value))] for key, value in (record or {}).items()]
-    for measure, of in result.measures.items():
-        rows += [[Cell(f"{measure}: {key}"), Cell(_plain(value))] for key, value in of.settings.items()]
-        if of.dataset != result.dataset:
-            rows += [[Cell(f"{measure}: {key}"), Cell(_plain(value))] for key, value in of.dataset.items()]
     return Table("Environment", ["what", "value"], rows)
+
+
+def settings_table(result: RunResult) -> Table | None:
+    """What each measure was run with, and on which text where that isn't the run's."""
+    rows = []
+    for measure, of in result.measures.items():
+        text = {} if of.dataset == result.dataset else of.dataset
+        rows.append([Cell(measure), Cell(_plain(of.settings)), Cell(_plain(text) if text else "the run's")])
+    return Table("Settings of the measures", ["measure", "settings", "text"], rows) if rows else None
 
 
 def count_gates(result: RunResult) -> Counter[str]:
@@ -243,7 +260,7 @@ def count_gates(result: RunResult) -> Counter[str]:
 
 def _plain(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(of)}" for key, of in value.items()) or DASH
+        return ", ".join(f"{key}: {_plain(of)}" for key, of in value.items() if of is not None) or DASH
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain, value)) or DASH
     if isinstance(value, float):

@@ -42,13 +42,13 @@ def _gates(result: RunResult) -> str:
     if not counts:
         return ""
     words = {"fail": "failed", "inconclusive": "inconclusive", "pass": "passed"}
-    parts = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
-    of = "the only gate" if len(result.gates) == 1 else f"{len(result.gates)} gates"
+    verbs = {"inconclusive": "is " if counts["inconclusive"] == 1 else "are "}
+    parts = [f"{counts[key]} {verbs.get(key, '')}{word}" for key, word in words.items() if counts[key]]
+    of = len(result.gates)
     if len(parts) > 1:
-        return f"Of {of}, {', '.join(parts[:-1])} and {parts[-1]}."
+        return f"Of {of} gates, {', '.join(parts[:-1])} and {parts[-1]}."
     word = parts[0].partition(" ")[2]
-    verb = "is inconclusive" if len(result.gates) == 1 else "are inconclusive"
-    return f"{'The only gate' if len(result.gates) == 1 else f'All {of}'} {verb if word == 'inconclusive' else word}."
+    return f"The only gate {word}." if of == 1 else f"All {of} gates {word}."
 
 
 def _failures(result: RunResult) -> str:
