@@ -29,6 +29,7 @@ COMMANDS = (
     "recipe validate",
     "recipe schema",
     "recipe list",
+    "report",
     "kernels list",
     "kernels source",
     "kernels check",

@@ -7,7 +7,7 @@ import math
 import pytest
 from made_runs import judged
 
-from tqcli.report.figures import figures
+from tqcli.report.distinct import figures
 from tqcli.report.gates import by_severity, counted, gate_lines
 
 

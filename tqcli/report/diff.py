@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tqcli.report.basis import BasisDifference, Part
 from tqcli.report.compare import Change, Comparison
-from tqcli.report.figures import figures, with_unit
+from tqcli.report.distinct import figures, with_unit
 from tqcli.report.markdown_text import code, details, plain, table
 from tqcli.report.schema import Metric
 from tqcli.report.terminal import new_table, print_table

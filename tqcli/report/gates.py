@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tqcli.report.figures import figures, with_unit
+from tqcli.report.distinct import figures, with_unit
 from tqcli.report.run import GateResult
 
 _BOUNDS = {"max": "at most", "min": "at least"}

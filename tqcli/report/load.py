@@ -34,6 +34,14 @@ def read_result(path: Path) -> RunResult | Result:
         raise InputError(f"{file} is no result of tq: {where}: {first['msg']}; measure anew") from e
 
 
+def load_run(path: Path) -> RunResult:
+    """As `read_result`, of a run. Raises `InputError` for the result of another command too."""
+    result = read_result(path)
+    if not isinstance(result, RunResult):
+        raise InputError(f"{path} is of tq eval {result.kind}, not the result of a run; name a folder that tq run wrote")
+    return result
+
+
 def _document(path: Path, file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
