@@ -60,7 +60,7 @@ def read_curves(result: Result) -> Curves:
     Raises `InputError` where there is no such thing, or codecs differ in more than bits.
     """
     kl: dict[tuple[int, Part], dict[float, float]] = defaultdict(dict)
-    whole: dict[float, float] = {}
+    whole: dict[CodecSpec, dict[float, float]] = defaultdict(dict)
     specs: set[CodecSpec] = set()
     for codec in result.codecs:
         found = _part(parse_codec(codec.codec))
@@ -69,7 +69,7 @@ def read_curves(result: Result) -> Curves:
         part, spec = found
         total = codec.total.get(METRIC)
         if part == "both" and spec.bits is not None and total is not None and total.value is not None:
-            whole[spec.bits] = total.value
+            whole[replace(spec, bits=None)][spec.bits] = total.value
         if codec.layers and spec.bits is not None:
             specs.add(replace(spec, bits=None))
             _add_layers(kl, codec, part, spec.bits)
@@ -82,7 +82,8 @@ def read_curves(result: Result) -> Curves:
         raise InputError(f"the run sweeps several codecs, {' and '.join(sorted(map(str, specs)))}; keep one")
     apart = {key: curve for key, curve in kl.items() if key[1] != "both"}
     chosen = _complete(apart or kl)
-    return Curves(specs.pop(), chosen, whole)
+    swept = specs.pop()
+    return Curves(swept, chosen, whole[swept])
 
 
 def _part(pair: CodecPair) -> tuple[Part, CodecSpec] | None:

@@ -38,9 +38,7 @@ def load_run(path: Path) -> RunResult:
     """As `read_result`, of a run. Raises `InputError` for the result of another command too."""
     result = read_result(path)
     if not isinstance(result, RunResult):
-        raise InputError(
-            f"{path} is of tq eval {result.kind}, and no run; name a folder that tq run wrote"
-        )
+        raise InputError(f"{path} is of tq eval {result.kind}, and no run; name a folder that tq run wrote")
     return result
 
 

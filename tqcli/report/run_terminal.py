@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from rich.markup import escape
 
+from tqcli.kernels.runtime import added
+from tqcli.report.backends import backend_lines
 from tqcli.report.compared import compared
+from tqcli.report.foretold import foretold_table
 from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
 from tqcli.report.tables import Table, failures_table, gates_table, memory_table, summary_table, worst_table
-from tqcli.report.terminal import new_table, print_remarks, print_table
+from tqcli.report.terminal import new_table, print_table, remark_lines
 from tqcli.report.verdict import verdict
 
 
@@ -24,16 +27,23 @@ def print_run(result: RunResult) -> None:
         worst_table(blocks(result, codecs)),
         memory_table(result, codecs),
         gates_table(result),
+        foretold_table(result),
         failures_table(result),
     ]
     for table in tables:
         if table:
             print()
             _print(table)
-    for note in result.notes:
-        print(f"note: {note}")
+    for line in _remarks(result):
+        print(line)
+
+
+def _remarks(result: RunResult) -> list[str]:
+    """Back-ends over all measures, and what else is to be known, each once."""
+    lines = backend_lines(added([of.backends for of in result.measures.values()]))
     for of in result.measures.values():
-        print_remarks(of)
+        lines += remark_lines(of.model_copy(update={"backends": []}))
+    return list(dict.fromkeys(lines))
 
 
 def _print(table: Table) -> None:
