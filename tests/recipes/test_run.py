@@ -59,7 +59,7 @@ def test_nothing_is_done_twice_and_an_added_codec_alone(tmp_path: Path, monkeypa
     assert result(tmp_path) == before
     more = run(tmp_path, codecs=["turboquant-mse@4", "affine@4", "turboquant-mse@2"])
     assert steps_done(more) == [f"{measure} of turboquant-mse@2" for measure in MEASURES]
-    others = {measure: [codec for codec in of["codecs"][:2]] for measure, of in result(tmp_path)["measures"].items()}
+    others = {measure: of["codecs"][:2] for measure, of in result(tmp_path)["measures"].items()}
     assert others == {measure: of["codecs"] for measure, of in before["measures"].items()}
 
 
