@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from made_runs import made_run
@@ -40,6 +40,19 @@ def test_labels_never_cover_each_other_and_stay_inside(count: int, same: bool) -
         assert min(left, top) >= 0
         assert right <= plot.width
         assert bottom <= plot.height
+
+
+@pytest.mark.parametrize("count", [4, 12, 34])
+def test_labels_cover_no_line_between_points(count: int) -> None:
+    errors = {name: 4.0 ** -(index % 7 + 1) for index, name in enumerate(MANY[:count])}
+    plot = divergence(made_run(errors, error=errors.__getitem__))
+    pieces = [piece for line in plot.lines if "curve" in line.cls for piece in pairwise(line.points)]
+    assert pieces
+    for (x, y), (other_x, other_y) in pieces:
+        for step in range(201):
+            at_x, at_y = x + (other_x - x) * step / 200, y + (other_y - y) * step / 200
+            covering = [box for box in boxes(plot) if box[0] < at_x < box[2] and box[1] < at_y < box[3]]
+            assert covering == []
 
 
 def test_more_bits_are_further_right_and_less_error_lower() -> None:
