@@ -37,27 +37,18 @@ DEFINITIONS = {
     "bits_nominal": "what a user calls the codec by",
     "bits_effective": "8 times all live bytes over the elements: codes, scales, means, padding, uncompressed tokens",
     "bytes_resident": "sum of the sizes of all live buffers, measured",
-    "bytes_nominal": "the same by formula",
+    "bytes_nominal": "the same by formula; bytes_nominal_N: of one cache of N tokens",
     "bytes_disk": "size of the files",
-    "bytes_fp16": "2 bytes an element, nothing else",
+    "bytes_fp16": "2 bytes an element, nothing else; bytes_fp16_N as above",
     "ratio": "bytes_fp16 over bytes_resident",
     "peak_bytes": "most memory beyond the input, while encoding or reading",
 }
-_OF_LAYERS = {
-    "_median": "the median over layers",
-    "_worst": "the worst layer's",
-    "_worst_layer": "which layer that is",
-}
+_OF_LAYERS = ("_median", "_worst", "_worst_layer")
 
 
-def definition(metric: str) -> str:
-    """One line without a full stop; empty for a metric that isn't known here."""
-    if metric in DEFINITIONS:
-        return DEFINITIONS[metric]
-    for ending, text in _OF_LAYERS.items():
-        if metric.endswith(ending) and metric.removesuffix(ending) in DEFINITIONS:
-            return f"{text}: {metric.removesuffix(ending)}"
-    name, _, tokens = metric.rpartition("_")
-    if tokens.isdigit() and name in ("bytes_nominal", "bytes_fp16"):
-        return f"by formula, of one cache of {int(tokens):,} tokens"
-    return ""
+def is_derived(metric: str) -> bool:
+    """Whether a name is another's with what is done to it over layers, or at which context length, at its end."""
+    name, _, last = metric.rpartition("_")
+    return (last.isdigit() and name in DEFINITIONS) or any(
+        metric.endswith(ending) and metric.removesuffix(ending) in DEFINITIONS for ending in _OF_LAYERS
+    )

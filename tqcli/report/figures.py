@@ -48,7 +48,7 @@ def value_text(name: str, unit: str, value: float | None) -> str:
     if unit == "bytes":
         return byte_size(value)
     if unit == "%":
-        return f"{value:+.2f}"
+        return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
     if name in _SCALES:
         return f"{_SCALES[name] * value:.2f}"
     if unit in ("bits/element", "x", "dB"):

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from tqcli.report.compared import compared
 from tqcli.report.figures import DASH, figure, value_text
+from tqcli.report.foretold import foretold_table
 from tqcli.report.layers import Block, StripRow, blocks
 from tqcli.report.pictures import distortion_pictures, divergence_picture
 from tqcli.report.run import RunResult
@@ -76,6 +77,7 @@ def to_html(result: RunResult) -> str:
         verdict=first,
         failures=failures_table(result),
         gates=gates_table(result),
+        foretold=foretold_table(result),
         summary=summary_table(result, codecs) if codecs else None,
         pictures=([divergence] if divergence else []) + distortion_pictures(result, codecs),
         heats=[_heat(block) for block in found],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tqcli.report.compared import compared
+from tqcli.report.foretold import foretold_table
 from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
 from tqcli.report.tables import (
@@ -47,6 +48,7 @@ def _lines(result: RunResult) -> Iterator[str]:
         worst_table(blocks(result, codecs)),
         memory_table(result, codecs),
         gates_table(result),
+        foretold_table(result),
         failures_table(result),
         codecs_table(result),
         metrics_table(result),

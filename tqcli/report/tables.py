@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tqcli.report.compared import Compared, judged_by, standing
-from tqcli.report.definitions import definition
+from tqcli.report.definitions import DEFINITIONS, is_derived
 from tqcli.report.figures import DASH, byte_size, figure, interval_text, times, value_text
 from tqcli.report.layers import Block, Strip, StripRow
 from tqcli.report.run import GateResult, RunResult
@@ -205,16 +205,18 @@ def metrics_table(result: RunResult) -> Table | None:
         for codec in of.codecs:
             for group in (codec.total, *codec.by_tensor.values()):
                 for name, metric in group.items():
-                    metrics.setdefault(name, []).append(metric)
+                    if not is_derived(name):
+                        metrics.setdefault(name, []).append(metric)
         for name, every in metrics.items():
             interval = "95 %, over windows" if any(m.ci_low is not None for m in every) else "none"
             found.setdefault((name, every[0].unit, _count(name, every), interval), []).append(measure)
     rows = [
-        [Cell(name), Cell(definition(name) or DASH), Cell(unit), Cell(n), Cell(interval), Cell(", ".join(measures))]
+        [Cell(name), Cell(DEFINITIONS.get(name, DASH)), Cell(unit), Cell(n), Cell(interval), Cell(", ".join(measures))]
         for (name, unit, n, interval), measures in found.items()
     ]
     heads = ["metric", "what it is", "unit", "n", "interval", "measure"]
-    return Table("How each number was got", heads, rows) if rows else None
+    note = "Endings: _median, _worst and _worst_layer are over layers; the mean over layers has no ending."
+    return Table("How each number was got", heads, rows, notes=[note]) if rows else None
 
 
 def _count(name: str, metrics: list[Metric]) -> str:
@@ -245,12 +247,17 @@ def environment_table(result: RunResult) -> Table:
 
 
 def settings_table(result: RunResult) -> Table | None:
-    """What each measure was run with, and on which text where that isn't the run's."""
+    """What each measure was run with; on which text and with which versions where those aren't the run's."""
     rows = []
     for measure, of in result.measures.items():
-        text = {} if of.dataset == result.dataset else of.dataset
-        rows.append([Cell(measure), Cell(_plain(of.settings)), Cell(_plain(text) if text else "the run's")])
-    return Table("Settings of the measures", ["measure", "settings", "text"], rows) if rows else None
+        settings = dict(of.settings)
+        learned = settings.get("calibration")
+        if isinstance(learned, dict) and learned.get("dataset") == result.calibration:
+            settings["calibration"] = learned.get("capture")
+        text = "the run's" if of.dataset == result.dataset else _plain(of.dataset)
+        made = "the run's" if of.environment == result.environment else _plain(of.environment.model_dump())
+        rows.append([Cell(measure), Cell(_plain(settings)), Cell(text), Cell(made)])
+    return Table("Settings of the measures", ["measure", "settings", "text", "environment"], rows) if rows else None
 
 
 def count_gates(result: RunResult) -> Counter[str]:
