@@ -115,11 +115,11 @@ def test_json_is_the_result() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "not valid JSON"),
-        ("[]", "something else, not the result of a run"),
-        ('{"kind": "attention"}', "of tq eval attention, not the result of a run"),
-        ('{"kind": "run", "version": 2}', "has version 2, this tq reads 1"),
-        ('{"kind": "run", "version": 1}', "damaged at name"),
+        ("{", "no JSON document"),
+        ("[]", "no result of tq"),
+        ('{"kind": "attention"}', "of version None"),
+        ('{"kind": "run", "version": 2}', "of version 2, and this tq reads version 1"),
+        ('{"kind": "run", "version": 1}', "name: Field required"),
     ],
 )
 def test_what_is_no_result_of_a_run_is_named(content: str, words: str, tmp_path: Path) -> None:
@@ -131,5 +131,5 @@ def test_what_is_no_result_of_a_run_is_named(content: str, words: str, tmp_path:
 def test_a_folder_without_a_result_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no result\.json"):
         load_run(tmp_path)
-    with pytest.raises(InputError, match="doesn't exist"):
+    with pytest.raises(InputError, match="there is no"):
         load_run(tmp_path / "nowhere")

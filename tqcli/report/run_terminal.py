@@ -41,6 +41,7 @@ def print_run(result: RunResult) -> None:
 def _remarks(result: RunResult) -> list[str]:
     """Back-ends over all measures, and what else is to be known, each once."""
     lines = backend_lines(added([of.backends for of in result.measures.values()]))
+    lines += [f"note: {note}" for note in result.notes]
     for of in result.measures.values():
         lines += remark_lines(of.model_copy(update={"backends": []}))
     return list(dict.fromkeys(lines))
