@@ -42,6 +42,6 @@ def test_what_cant_be_done_is_refused(run: Path, tmp_path: Path) -> None:
     assert "--out" in refusal("report", run, "--format", "parquet")
     assert "--format" in refusal("report", run, "--out", tmp_path / "x")
     assert "is a folder" in refusal("report", run, "--format", "md", "--out", tmp_path)
-    assert "doesn't exist" in refusal("report", tmp_path / "nowhere")
+    assert "there is no" in refusal("report", tmp_path / "nowhere")
     assert "no run's folder" in refusal("report", tmp_path)
     assert "pdf" in refusal("report", run, "--format", "pdf")
