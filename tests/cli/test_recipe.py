@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tqcli.recipes.metric_names import METRICS
 from tqcli.recipes.schema import MeasureName
 
 CODEC = "turboquant-mse@3"
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 def test_validate_prints_what_a_recipe_comes_to(tmp_path: Path) -> None:
@@ -58,6 +60,20 @@ def test_list_names_every_packaged_recipe() -> None:
     for row in rows:
         assert row["description"] in text
         assert Path(row["file"]).is_file()
+
+
+def test_the_page_shows_a_recipe_and_changes_that_are_right(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(name: .*?)```", page, re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(example)
+    assert len(done("recipe", "validate", "mine.yaml", "--json", folder=tmp_path).document["codecs"]) == 10
+    changes = re.findall(r"^--set '?(\S+?=(?:\[.*?\]|\S+?))'?(?: +#.*)?$", page, re.MULTILINE)
+    assert len(changes) == 8
+    for change in changes:
+        done("recipe", "validate", "smoke", "--set", change)
+    (tmp_path / "mine.yaml").write_text(example.replace("    bits:", "    bit:"))
+    for words, shown in re.findall(r"^\$ tq (recipe validate .*)\ntq: (.*)$", page, re.MULTILINE):
+        assert refusal(*words.split(" "), folder=tmp_path) == shown
 
 
 def _check_known(measure: MeasureName, document: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +40,12 @@ def test_every_key_is_explained_in_the_schema() -> None:
     }
     unexplained = {name for model in models for name in model["properties"]} - described
     assert unexplained <= {"capture", "measures", "gates", "outputs", "distortion", "attention", "memory", "perplexity"}
+
+
+def test_quickstart_is_what_make_quickstart_runs() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    (codecs,) = re.findall(r"^QUICK_CODECS := (.*)$", makefile, re.MULTILINE)
+    recipe = load_recipe("quickstart")
+    assert list(recipe.codecs) == codecs.split(" ")
+    assert f"--sinks {recipe.sinks} " in makefile and recipe.recent == 0
+    assert f"smollm2-135m --windows {recipe.dataset.windows} --out" in makefile
