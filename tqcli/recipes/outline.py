@@ -47,13 +47,11 @@ def gate_text(gate: Gate) -> str:
     where = f"layer {gate.layer}'s " if gate.layer is not None else ""
     where = "worst layer's " if not where and gate.level == "worst_layer" else where
     of = f" of {gate.tensor}" if gate.tensor in ("keys", "values") else ""
-    kind, bound = ("at least", gate.min) if gate.min is not None else ("at most", gate.max)
-    if gate.against is None:
-        return f"{where}{gate.metric}{of} {kind} {bound:g}"
-    other = "the baseline's" if gate.against == BASELINE else f"that of {gate.against}"
-    if gate.compare == "ratio":
-        return f"{where}{gate.metric}{of} {kind} {bound:g} times {other}"
-    return f"{where}{gate.metric}{of} {kind} {bound:+g} from {other}"
+    bound = f"at least {gate.min:.10g}" if gate.min is not None else f"at most {gate.max:.10g}"
+    if gate.against is not None:
+        other = "the baseline's" if gate.against == BASELINE else f"that of {gate.against}"
+        of += f" {'over' if gate.compare == 'ratio' else 'minus'} {other}"
+    return f"{where}{gate.metric}{of} {bound}"
 
 
 def text_words(text: TextSettings, seed: int) -> str:

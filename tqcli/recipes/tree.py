@@ -17,7 +17,8 @@ _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
 _LONGEST_NUMBER = 40
 _HINTS = {
-    "cannot start any token": "put text that starts with this character in quotes; indent with spaces, not tabs",
+    r"character '\t'": "indent with spaces, not tabs",
+    "cannot start any token": "put text that starts with this character in quotes",
     "alphabetic or numeric character": "put text that starts with * or & in quotes",
     "undefined alias": "put text that starts with * in quotes",
     "mapping values are not allowed here": "look at the indentation; put text that holds ': ' in quotes",
@@ -114,9 +115,14 @@ def read_tree(text: str, source: str, problems: list[Problem], one_line: bool = 
         raise fail(mark.line + 1 if mark else 1, f"{e.context or ''} {e.problem or ''}".strip()) from None
     except yaml.reader.ReaderError as e:
         line = text.count("\n", 0, e.position) + 1
-        raise fail(line, f"it holds the control character {ord(e.character):#04x}") from None
+        raise fail(line, f"it holds the control character {_code(e.character):#04x}") from None
     except RecursionError:
         raise InputError(f"{source}: this is nested too deeply to be a recipe") from None
+
+
+def _code(character: int | str | bytes) -> int:
+    """As PyYAML gives it: a number or a character."""
+    return character if isinstance(character, int) else ord(character)
 
 
 class _Reader:

@@ -37,8 +37,11 @@ def validate(root: Node, problems: list[Problem]) -> Recipe | None:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: the one that was probably meant, or those that there are."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    near = [other for other in known if name and other.startswith(name)]
+    near = near[:3] or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {', '.join(known)}" if len(known) > 1 else f"there is {', '.join(known) or 'none'}"
 
 
 def _problems(root: Node, errors: Iterable[ErrorDetails]) -> list[Problem]:
@@ -60,7 +63,8 @@ def _is_inside(path: Path, outer: Path) -> bool:
 
 def _path(root: Node, error: ErrorDetails) -> Path:
     """Where an error is: pydantic's location without the names of a union's alternatives."""
-    node, path = root, Path(())
+    node = root
+    path: Path = ()
     for step in error["loc"]:
         below = child(node, step)
         if below is not None:
@@ -85,7 +89,8 @@ def _problem(root: Node, path: Path, errors: list[ErrorDetails]) -> Problem:
 
 
 def _expected(errors: list[ErrorDetails]) -> str:
-    return " or ".join(dict.fromkeys(_words(error["type"], error.get("ctx", {})) for error in errors))
+    *others, last = dict.fromkeys(_words(error["type"], error.get("ctx", {})) for error in errors)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _words(kind: str, context: Mapping[str, Any]) -> str:
