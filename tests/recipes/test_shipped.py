@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
+from running import tq
 
 from tqcli.recipes.load import load_recipe, packaged_recipes
 from tqcli.recipes.outline import outline
@@ -44,8 +44,23 @@ def test_every_key_is_explained_in_the_schema() -> None:
 
 def test_quickstart_is_what_make_quickstart_runs() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
-    (codecs,) = re.findall(r"^QUICK_CODECS := (.*)$", makefile, re.MULTILINE)
-    recipe = load_recipe("quickstart")
-    assert list(recipe.codecs) == codecs.split(" ")
-    assert f"--sinks {recipe.sinks} " in makefile and recipe.recent == 0
-    assert f"smollm2-135m --windows {recipe.dataset.windows} --out" in makefile
+    assert ".venv/bin/tq run quickstart\n" in makefile
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_runs_on_the_real_model(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    changes = ["dataset.windows=1", "dataset.tokens=112", "capture.queries=16"]
+    if recipe.calibration is not None:
+        changes += ["calibration.windows=1", "calibration.tokens=272"]
+    if recipe.measures.perplexity is not None:
+        changes += ["measures.perplexity.windows=1"]
+    if name == "bits-sweep":  # one or two of each of its kinds
+        fewer = ["[2, 3/2, 2.5]", "3", "2", "2", "2", "4", "4"]
+        changes += [f"codecs.{n}.bits={bits}" for n, bits in enumerate(fewer)]
+    outcome = tq("run", name, *(part for change in changes for part in ("--set", change)), folder=tmp_path)
+    assert outcome.code in (0, 1, 3), outcome.err
+    found = json.loads((tmp_path / "runs" / name / "result.json").read_text())
+    assert found["failures"] == []
+    assert set(found["measures"]) == set(recipe.measures.model_dump(exclude_none=True))
+    assert (tmp_path / "runs" / name / "report.html").is_file()
