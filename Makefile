@@ -23,18 +23,10 @@ help:
 setup: .venv/.setup
 	@echo "== Ready: .venv/bin/tq --help"
 
-QUICK := captures/quickstart
-QUICK_CODECS := turboquant-mse@4 turboquant-rvq@4 turboquant-prod@4 qjl@4 vecinfer@4 affine@4 affine@4,center=rope
-QUICK_EVAL := tq eval attention $(QUICK) --calibration $(QUICK)-calibration --sinks 4 $(addprefix --codec ,$(QUICK_CODECS))
-
 quickstart: setup
-	$(STEP) 'tq capture smollm2-135m --windows 2 --seed 1 --out $(QUICK)-calibration --resume'
-	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 2 --seed 1 --out $(QUICK)-calibration --resume
-	$(STEP) 'tq capture smollm2-135m --windows 4 --out $(QUICK) --resume'
-	@.venv/bin/tq capture smollm2-135m --dataset sample --windows 4 --out $(QUICK) --resume
-	$(STEP) '$(QUICK_EVAL)'
-	@.venv/bin/$(QUICK_EVAL)
-	$(STEP) 'What the numbers mean: docs/evaluate.md. More to try: README.md (tq is .venv/bin/tq)'
+	$(STEP) 'tq run quickstart'
+	@.venv/bin/tq run quickstart
+	$(STEP) 'The report: runs/quickstart/report.html. What the numbers mean: docs/evaluate.md. More to try: README.md (tq is .venv/bin/tq)'
 
 test: lint types
 	$(STEP) 'Tests'

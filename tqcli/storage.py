@@ -127,9 +127,14 @@ def _partial(name: str) -> str:
 
 def write_json(path: Path, document: Any, indent: int | None = 1) -> None:
     """Writes a JSON document under a temporary name, syncs and renames it. Raises `InputError` if refused."""
+    write_file(path, (json.dumps(document, indent=indent) + "\n").encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file under a temporary name, syncs and renames it. Raises `InputError` if refused."""
     temporary = path.with_name(_partial(path.name))
     try:
-        temporary.write_text(json.dumps(document, indent=indent) + "\n", encoding="utf-8")
+        temporary.write_bytes(content)
         _sync(temporary)
         temporary.replace(path)
     except OSError as e:

@@ -19,12 +19,19 @@ COMMANDS = (
     "capture",
     "compress",
     "decompress",
+    "diff",
     "inspect",
     "eval attention",
     "eval distortion",
     "eval memory",
     "eval perplexity",
     "generate",
+    "recipe validate",
+    "recipe schema",
+    "recipe list",
+    "run",
+    "report",
+    "plan",
     "kernels list",
     "kernels source",
     "kernels check",
@@ -42,7 +49,7 @@ def test_help_names_every_command() -> None:
     text = done("--help").out
     for command in {command.split(" ")[0] for command in COMMANDS}:
         assert f"\n  {command} " in text
-    for group in ("models", "eval", "kernels"):
+    for group in ("models", "eval", "kernels", "recipe"):
         text = done(group, "--help").out
         assert all(f"\n  {c.split(' ')[1]} " in text for c in COMMANDS if c.startswith(group))
 
@@ -65,7 +72,7 @@ def test_no_command_is_forgotten_here() -> None:
     assert found == set(COMMANDS)
 
 
-@pytest.mark.parametrize("words", [[], ["models"], ["eval"], ["kernels"]])
+@pytest.mark.parametrize("words", [[], ["models"], ["eval"], ["kernels"], ["recipe"]])
 def test_a_group_alone_shows_its_help(words: list[str]) -> None:
     outcome = tq(*words)
     assert outcome.code == 2
@@ -121,7 +128,16 @@ def test_compress_decompress_and_inspect_print_one_json_document_each(capture: P
         assert found["bytes"] == sum(f.stat().st_size for f in folder.iterdir())
 
 
-@pytest.mark.parametrize("words", [["models", "list"], ["models", "show", "smollm2-135m"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["models", "list"],
+        ["models", "show", "smollm2-135m"],
+        ["recipe", "list"],
+        ["recipe", "validate", "smoke"],
+        ["doctor"],
+    ],
+)
 def test_other_commands_print_one_json_document(words: list[str]) -> None:
     assert isinstance(done(*words, "--json").document, dict)
     assert done(*words).out.strip()

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+LINKS = ("tqcli/kernels", "tqcli/recipes/shipped")
+"""Relative links to folders at the top, so that these are in the package too."""
 _NOT_SOURCE = ("*.egg-info", "*_cache", "__pycache__")
 _NOT_SOURCE_AT_TOP = {".git", ".venv", ".cuda", ".hypothesis", ".benchmarks"}
 _NOT_SOURCE_AT_TOP |= {"build", "dist", "captures", "encoded", "runs"}

@@ -7,7 +7,8 @@ import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from project_tree import REPOSITORY, source_files
+import pytest
+from project_tree import LINKS, REPOSITORY, source_files
 
 BOTTOM, LIBRARIES, KERNELS, CODECS, MEASURES, STUDIES, CLI = range(7)
 # What is not named here is only kept out of circles.
@@ -19,6 +20,7 @@ LAYERS = {
     "blas": BOTTOM,
     "progress": BOTTOM,
     "distributed": BOTTOM,
+    "layers": BOTTOM,
     "manifests": CODECS,
     "resumable": BOTTOM,
     "environment": LIBRARIES,
@@ -104,8 +106,9 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     assert found == []
 
 
-def test_kernels_are_imported_through_a_relative_link() -> None:
-    link = REPOSITORY / "tqcli" / "kernels"
+@pytest.mark.parametrize(("name", "folder"), [*zip(LINKS, ("kernels", "recipes"), strict=True)])
+def test_what_is_kept_at_the_top_is_in_the_package_through_a_relative_link(name: str, folder: str) -> None:
+    link = REPOSITORY / name
     assert link.is_symlink()
     assert not link.readlink().is_absolute()
-    assert link.resolve() == (REPOSITORY / "kernels").resolve()
+    assert link.resolve() == (REPOSITORY / folder).resolve()

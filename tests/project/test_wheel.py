@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
-from project_tree import REPOSITORY, source_files
+from project_tree import LINKS, REPOSITORY, source_files
 
 IMPORT_ALL = """
 import importlib, sys
@@ -28,16 +29,18 @@ print("\\n".join(names))
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, link kept, with a new operation, its kernel source and a new package dropped in."""
+    """A copy of the sources, links kept, with a new operation, its kernel source and a new package dropped in."""
     copy = tmp_path_factory.mktemp("tree")
     for file in source_files():
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / file, copy / file, follow_symlinks=False)
-    (copy / "tqcli" / "kernels").symlink_to((REPOSITORY / "tqcli" / "kernels").readlink())
+    for link in LINKS:
+        (copy / link).symlink_to((REPOSITORY / link).readlink())
     for folder in ("kernels/newop", "tqcli/newpkg"):
         (copy / folder).mkdir()
         (copy / folder / "__init__.py").write_text("FOUND = True\n")
     (copy / "kernels" / "newop" / "newop.metal").write_text("// a kernel\n")
+    (copy / "recipes" / "new.yaml").write_text("name: new\n")
     return copy
 
 
@@ -76,6 +79,7 @@ def test_holds_every_file_of_the_package(tree: Path, installed: Path) -> None:
         if not file.endswith(".pyc")
     }
     assert Path("tqcli/kernels/newop/newop.metal") in wanted
+    assert Path("tqcli/recipes/shipped/new.yaml") in wanted
     assert Path("tqcli/py.typed") in wanted
     assert sum(file.match("tqcli/datasets/*/*.txt") for file in wanted) > 0
     assert [file for file in sorted(wanted) if not (installed / file).is_file()] == []
@@ -88,3 +92,12 @@ def test_installs_no_other_top_level_name(installed: Path) -> None:
 def test_carries_its_licence(installed: Path) -> None:
     (licence,) = installed.glob("*.dist-info/licenses/LICENSE")
     assert "Apache License" in licence.read_text()
+
+
+def test_the_source_archive_holds_what_the_links_lead_to(tree: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(tree)]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        files = {member.name.partition("/")[2] for member in opened if member.isfile()}
+    assert {"tqcli/recipes/shipped/new.yaml", "tqcli/kernels/newop/newop.metal"} <= files

@@ -8,7 +8,21 @@ from collections.abc import Sequence
 
 import typer
 
-from tqcli.cli import capture, compress, doctor, evaluate, generate, inspect, kernels, models
+from tqcli.cli import (
+    capture,
+    compress,
+    diff,
+    doctor,
+    evaluate,
+    generate,
+    inspect,
+    kernels,
+    models,
+    plan,
+    recipe,
+    report,
+)
+from tqcli.cli import run as study
 from tqcli.distributed import settle
 from tqcli.errors import TqError
 
@@ -27,6 +41,11 @@ app.command()(compress.decompress)
 app.command()(inspect.inspect)
 app.add_typer(evaluate.app, name="eval")
 app.command()(generate.generate)
+app.command()(diff.diff)
+app.add_typer(recipe.app, name="recipe")
+app.command()(study.run)
+app.command()(report.report)
+app.command()(plan.plan)
 app.add_typer(kernels.app, name="kernels")
 app.command()(doctor.doctor)
 

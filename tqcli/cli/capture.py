@@ -18,9 +18,9 @@ from tqcli.cli.arguments import (
     load_model,
     named_dataset,
     named_model,
-    parse_layers,
     say,
 )
+from tqcli.layers import parse_layers
 
 if TYPE_CHECKING:
     from tqcli.capture.manifest import CaptureManifest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 import mlx.core as mx
@@ -20,6 +20,9 @@ from tqcli.errors import InputError
 from tqcli.progress import progress
 
 _SHARED_TOKENS = 32
+_REMEMBERED = 16
+_learned: dict[Hashable, Mapping[int, State]] = {}
+"""What this process learned last: several measures of one codec ask for the same."""
 States = dict[tuple[int, Tensor], State]
 """What was learned, by layer and tensor; a tensor whose codec learns nothing isn't in it."""
 
@@ -57,11 +60,27 @@ def learn(plan: CompressionPlan, evaluated: Capture, calibration: Capture | None
                 f"calibration windows of {tokens} tokens leave none to learn from beside {plan.sinks} sinks; "
                 "capture longer ones"
             )
+        text = [shard.sha256 for shard in calibration.manifest.shards]
         with progress(sum(map(len, wanted.values())), "calibrate", "tensor") as bar:
             for (codec, tensor), layers in wanted.items():
-                seen = _tensors(calibration, tensor, layers, plan.sinks, bar.update)
-                states |= {(layer, tensor): state for layer, state in codec.calibrate_layers(seen).items()}
+                key = (
+                    codec,
+                    tensor,
+                    tuple(layers),
+                    plan.sinks,
+                    *(shard.sha256 for shard in calibration.manifest.shards),
+                )
+                if key not in _learned:
+                    seen = _tensors(calibration, tensor, layers, plan.sinks, bar.update)
+                    _remember(key, codec.calibrate_layers(seen))
+                states |= {(layer, tensor): state for layer, state in _learned[key].items()}
     return states
+
+
+def _remember(key: Hashable, states: Mapping[int, State]) -> None:
+    while len(_learned) >= _REMEMBERED:
+        del _learned[next(iter(_learned))]
+    _learned[key] = states
 
 
 def check_calibration(evaluated: Capture, calibration: Capture) -> None:

@@ -40,6 +40,11 @@ class LayerResult(_Record):
     heads: list[Metrics] = Field(default_factory=list)
     """One for each KV head; for attention, one for each query head."""
 
+    @property
+    def place(self) -> str:
+        """In words: `layer 3` for what comes of both, else `keys, layer 3`."""
+        return ("" if self.tensor == "both" else f"{self.tensor}, ") + f"layer {self.layer}"
+
 
 class SkippedTensor(_Record):
     """A tensor that was not compressed, and why. tensor is null where the whole layer is meant."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from tqcli.report.backends import backend_lines
+from tqcli.report.figures import byte_size
 from tqcli.report.schema import CodecResult, LayerResult, Metrics, Result
 
 _DASH = "-"
@@ -190,17 +191,22 @@ def _error(metrics: Metrics, name: str) -> str:
 
 def print_remarks(result: Result) -> None:
     """Which back-ends were taken, what was left out, both with the reason, and what else is to be known."""
-    for line in backend_lines(result.backends):
+    for line in remark_lines(result):
         print(line)
+
+
+def remark_lines(result: Result) -> Iterator[str]:
+    """The lines of `print_remarks`."""
+    yield from backend_lines(result.backends)
     for skipped in result.skipped_layers:
-        print(f"not captured: layer {skipped.layer}: {skipped.reason}")
+        yield f"not captured: layer {skipped.layer}: {skipped.reason}"
     for note in result.notes:
-        print(f"note: {note}")
+        yield f"note: {note}"
     for codec in result.codecs:
         for reason, tensors in _by_reason(codec).items():
-            print(f"{codec.codec} skipped {tensors}: {reason}")
+            yield f"{codec.codec} skipped {tensors}: {reason}"
         for note in codec.notes:
-            print(f"{codec.codec}: {note}")
+            yield f"{codec.codec}: {note}"
 
 
 def _by_reason(codec: CodecResult) -> dict[str, str]:
@@ -288,14 +294,7 @@ def number(metrics: Metrics, name: str, form: str) -> str:
 def size(metrics: Metrics, name: str) -> str:
     """A metric's bytes with a unit; a dash where there are none."""
     metric = metrics.get(name)
-    if metric is None or metric.value is None:
-        return _DASH
-    value = metric.value
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
-        value /= 1000
-    return _DASH
+    return _DASH if metric is None or metric.value is None else byte_size(metric.value)
 
 
 def new_table(*columns: str, title: str | None = None) -> Table:

@@ -1,0 +1,117 @@
+"""Runs a recipe: what is done already is taken from the cache, the rest is measured, and gates are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqcli.capture.store import open_capture
+from tqcli.datasets import Text, load_text
+from tqcli.environment import device_name, versions
+from tqcli.errors import InputError
+from tqcli.kernels.runtime import added
+from tqcli.recipes.expand import StudyCodec, expand
+from tqcli.recipes.gates import judge
+from tqcli.recipes.measuring import Measuring, Observer
+from tqcli.recipes.schema import Recipe
+from tqcli.recipes.steps import CaptureName, Steps, steps_of
+from tqcli.recipes.store import Finished, StepStore
+from tqcli.report.run import RunCodec, RunResult
+from tqcli.report.schema import CodecResult, Environment, Result
+
+CACHE = Path("runs") / "cache"
+"""Where finished steps are kept, if nothing else is named."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A recipe with all that it comes to, and what of it is done; nothing has been loaded but the texts."""
+
+    recipe: Recipe
+    codecs: list[StudyCodec]
+    texts: dict[CaptureName, Text]
+    steps: Steps
+    store: StepStore
+
+    @classmethod
+    def of(cls, recipe: Recipe, cache: Path = CACHE) -> Study:
+        """Raises `InputError` for a text or model that there isn't, or a cache folder that can't be written."""
+        codecs = expand(recipe)
+        texts: dict[CaptureName, Text] = {"capture": load_text(recipe.dataset.spec)}
+        if recipe.calibration is not None:
+            same = recipe.calibration.spec == recipe.dataset.spec
+            texts["calibration"] = texts["capture"] if same else load_text(recipe.calibration.spec)
+        store = StepStore(cache)
+        return cls(recipe, codecs, texts, steps_of(recipe, codecs, texts, store), store)
+
+    def run(self, observer: Observer, baseline: RunResult | None = None) -> RunResult:
+        """Does what isn't done, and puts everything together. A step that fails is recorded, and the rest goes on.
+
+        baseline: a stored run that gates compare with. Raises `InputError` where the model can't be loaded, or not one
+        step succeeded.
+        """
+        measuring = Measuring(self.recipe, self.texts, self.steps, self.store, observer)
+        measuring.run()
+        if not measuring.done:
+            first = measuring.failures[0]
+            raise InputError(f"nothing was measured; {first.codec or first.step}: {first.error}")
+        result = self._result(measuring)
+        return result.model_copy(update={"gates": judge(self.recipe.gates, result, baseline)})
+
+    def _result(self, measuring: Measuring) -> RunResult:
+        measures: dict[str, Result] = {}
+        for measure in dict.fromkeys(step.measure for step in self.steps.measures):
+            finished = {
+                codec.name: measuring.done[measure, codec.name]
+                for codec in self.codecs
+                if (measure, codec.name) in measuring.done
+            }
+            if finished:
+                measures[measure] = _together(finished)
+        first = next(iter(measures.values()))
+        calibration = self.steps.capture("calibration")
+        learned = any("--calibration was not used" not in " ".join(of.notes) for of in measures.values())
+        return RunResult(
+            name=self.recipe.name,
+            description=self.recipe.description,
+            recipe=self.recipe.model_dump(mode="json", exclude_defaults=False),
+            environment=Environment(**versions(), device=device_name()),
+            model=first.model,
+            dataset=first.dataset,
+            calibration=(
+                open_capture(calibration.folder).manifest.dataset.model_dump()
+                if calibration is not None and calibration.is_there and learned
+                else None
+            ),
+            control=self.recipe.control,
+            codecs=[
+                RunCodec(
+                    name=codec.name,
+                    codec=str(codec.plan.codec),
+                    sinks=codec.plan.sinks,
+                    recent=codec.plan.recent,
+                    layer_bits=codec.layer_bits,
+                    predicted=dict(codec.predicted),
+                )
+                for codec in self.codecs
+            ],
+            measures=measures,
+            failures=measuring.failures,
+            notes=sorted({note for of in measures.values() for note in of.notes}),
+        )
+
+
+def _together(finished: dict[str, Finished]) -> Result:
+    """Results of single codecs as one, called by their names in the recipe."""
+    results = [of.result for of in finished.values()]
+    batches = {of.batch: of.result.backends for of in finished.values()}
+    codecs: list[CodecResult] = []
+    for name, result in zip(finished, results, strict=True):
+        codecs.append(result.codecs[0].model_copy(update={"codec": name}))
+    floors = {floor.codec: floor for result in results for floor in result.codecs[1:]}
+    codecs += [floor for name, floor in floors.items() if name not in finished]
+    notes: Sequence[str] = list(dict.fromkeys(note for result in results for note in result.notes))
+    return results[0].model_copy(
+        update={"codecs": codecs, "backends": added(list(batches.values())), "notes": list(notes)}
+    )
