@@ -60,9 +60,8 @@ def plan(
     found = settings_of(read_result(sweep))
     curves = read_curves(found.result)
     loaded = load(model or found.model, found.dtype)
-    sizes = CacheBytes.of_model(
-        loaded.model, curves.codec.with_bits(max(next(iter(curves.kl.values())))), context, sinks, recent, found.dtype
-    )
+    most = curves.codec.with_bits(max(next(iter(curves.kl.values()))))
+    sizes = CacheBytes.of_model(loaded.model, most, context, sinks, recent, found.cache_dtype)
     planned = plan_bits(curves, sizes, Budget(*budget), context, sinks, recent)
     document = recipe_of(planned, curves, found, model or found.model)
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)

@@ -63,13 +63,7 @@ def learn(plan: CompressionPlan, evaluated: Capture, calibration: Capture | None
         text = [shard.sha256 for shard in calibration.manifest.shards]
         with progress(sum(map(len, wanted.values())), "calibrate", "tensor") as bar:
             for (codec, tensor), layers in wanted.items():
-                key = (
-                    codec,
-                    tensor,
-                    tuple(layers),
-                    plan.sinks,
-                    *(shard.sha256 for shard in calibration.manifest.shards),
-                )
+                key = (codec, tensor, tuple(layers), plan.sinks, *text)
                 if key not in _learned:
                     seen = _tensors(calibration, tensor, layers, plan.sinks, bar.update)
                     _remember(key, codec.calibrate_layers(seen))

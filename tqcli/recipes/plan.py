@@ -15,6 +15,8 @@ from tqcli.evaluation.coder import TENSORS
 from tqcli.recipes.allocate import Choice, allocate
 from tqcli.recipes.curves import Curves, Part
 
+_ALIKE = 1.01
+"""Bytes that are so many times as much or less count as no more."""
 _UNIFORM_STEPS = [n / 2 for n in range(2, 17)]
 """Bits that a uniform codec may have."""
 
@@ -44,7 +46,9 @@ class Planned:
     bits_effective: float
     kl_predicted: float
     uniform: CompressionPlan
-    """The one codec for all that takes no more bytes, and of such the most."""
+    """One codec for all that takes no more bytes, and of such the most."""
+    above: CompressionPlan | None
+    """One codec for all with the next more bits, if there is one: the plan lies between the two."""
     uniform_bytes: float
 
 
@@ -113,7 +117,7 @@ def plan_bits(curves: Curves, sizes: CacheBytes, budget: Budget, tokens: int, si
     spent = sum(choice.bytes for choice in taken.values())
     base, layer_bits = _as_layer_bits(taken)
     spec = curves.codec.with_bits(base)
-    uniform = _uniform(curves.codec, sizes, spent)
+    uniform, above = _uniform(curves.codec, sizes, spent)
     pair = CodecPair(spec, spec)
     return Planned(
         plan=CompressionPlan(pair, layer_bits, sinks, recent),
@@ -124,6 +128,7 @@ def plan_bits(curves: Curves, sizes: CacheBytes, budget: Budget, tokens: int, si
         kl_predicted=curves.predicted(sum(choice.kl for choice in taken.values())),
         uniform=CompressionPlan(CodecPair(uniform, uniform), {}, sinks, recent),
         uniform_bytes=sizes.uniform(uniform),
+        above=None if above is None else CompressionPlan(CodecPair(above, above), {}, sinks, recent),
     )
 
 
@@ -150,16 +155,16 @@ def _as_layer_bits(taken: Mapping[tuple[int, Part], Choice]) -> tuple[float, dic
     return base, {layer: pair for layer, pair in pairs.items() if pair != (base, base)}
 
 
-def _uniform(codec: CodecSpec, sizes: CacheBytes, most: float) -> CodecSpec:
-    fitting: dict[float, CodecSpec] = {}
+def _uniform(codec: CodecSpec, sizes: CacheBytes, most: float) -> tuple[CodecSpec, CodecSpec | None]:
+    """The codec with one number of bits for all that takes at most so many bytes, and the next larger one."""
+    found: dict[float, CodecSpec] = {}
     for bits in _UNIFORM_STEPS:
         spec = replace(codec, bits=bits)
         try:
-            taken = sizes.uniform(spec)
+            found[sizes.uniform(spec)] = spec
         except InputError:
             continue
-        if taken <= most * (1 + 1e-9):
-            fitting[taken] = spec
+    fitting, larger = ([size for size in found if (size <= most * _ALIKE) is fits] for fits in (True, False))
     if not fitting:
         raise InputError(f"no {codec.name} alike for all layers takes as little as the plan, to compare it with")
-    return fitting[max(fitting)]
+    return found[max(fitting)], found[min(larger)] if larger else None

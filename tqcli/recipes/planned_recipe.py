@@ -1,4 +1,4 @@
-"""A plan as a recipe: it measures the plan beside the uniform codec of about as many bytes."""
+"""A plan as a recipe: it measures the plan beside the codecs for all layers alike that take a little less and more."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ class Sweep:
     """Of perplexity."""
     model: str
     dtype: str
+    """What the model ran in."""
+    cache_dtype: str
+    """What stays uncompressed is held in, and a codec's scales."""
     settings: Mapping[str, Any]
     """Of the recipe that the plan is confirmed with: dataset, seed, perplexity."""
 
@@ -41,6 +44,7 @@ def settings_of(found: RunResult | Result) -> Sweep:
         result=result,
         model=str(result.model["name"]),
         dtype=str(result.model["compute_dtype"]),
+        cache_dtype=str(measured.get("cache_dtype") or result.model["compute_dtype"]),
         settings={
             "dataset": {"spec": dataset["spec"], "windows": dataset["windows"], "tokens": dataset["tokens"]},
             # Other windows than those that the plan was made from.
@@ -73,6 +77,7 @@ def recipe_of(planned: Planned, curves: Curves, sweep: Sweep, model: str) -> dic
                 "predicted": {METRIC: round(planned.kl_predicted, 8)},
             },
             uniform,
+            *([] if planned.above is None else [str(planned.above.codec)]),
         ],
         "control": uniform,
         "measures": sweep.settings["measures"],
