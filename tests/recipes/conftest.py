@@ -1,8 +1,0 @@
-"""Lets tests of recipes run command lines."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "cli"))
