@@ -195,6 +195,18 @@ def test_a_dry_run_tells_what_would_be_done_and_does_nothing(tmp_path: Path) -> 
     assert "0 to do" in run(tmp_path, "--dry-run").out
 
 
+def test_inspect_tells_what_a_run_and_a_perplexity_run_hold(tmp_path: Path) -> None:
+    run(tmp_path, measures={"memory": {}}, gates=[{"metric": "ratio", "min": 100}])
+    found = done("inspect", tmp_path / "runs" / "small", "--json").document
+    assert (found["kind"], found["measures"], found["gates"]) == ("run", "memory", "1 fail")
+    there, kept = workplace(), tmp_path / "kept"
+    size = ["--windows", 2, "--tokens", 96, "--codec", "affine@4", "--out", kept]
+    done("eval", "perplexity", there / "model", "--dataset", there / "book.txt", *size)
+    assert done("inspect", kept, "--json").document["windows"] == "2 of 2"
+    (kept / "window-00001.safetensors").write_bytes(b"short")
+    assert "window-00001" in refusal("inspect", kept)
+
+
 def test_github_gets_annotations_and_a_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     gates = [{"metric": "kl_mean", "max": 1e-9}]

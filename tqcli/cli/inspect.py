@@ -11,16 +11,14 @@ from tqcli.cli.arguments import JsonOption
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A capture or an encoded folder.")],
+    path: Annotated[Path, typer.Argument(help="A capture, an encoded folder, a run, or a perplexity run.")],
     json: JsonOption = False,
 ) -> None:
-    """Tells what a capture or an encoded folder holds, and verifies every file's sha256.
+    """Tells what a capture, an encoded folder or a run holds, and verifies the sha256 of files that have one.
 
     Example: tq inspect captures/smollm2-135m-sample
     """
-    from tqcli.compression.inspect import inspect_folder
-
-    found = inspect_folder(path)
+    found = _found(path)
     if json:
         from json import dumps
 
@@ -29,3 +27,17 @@ def inspect(
     width = max(map(len, found))
     for key, value in found.items():
         print(f"{key:<{width}}  {value}")
+
+
+def _found(path: Path) -> dict[str, object]:
+    from tqcli.compression.inspect import inspect_folder
+    from tqcli.evaluation.inspect import inspect_perplexity, inspect_run
+    from tqcli.report.load import RESULT
+    from tqcli.storage import MANIFEST, read_json
+
+    if (path / RESULT).is_file() and not (path / MANIFEST).exists():
+        return inspect_run(path)
+    document = read_json(path / MANIFEST) if (path / MANIFEST).is_file() else None
+    if isinstance(document, dict) and document.get("format") == "tq-perplexity":
+        return inspect_perplexity(path)
+    return inspect_folder(path)

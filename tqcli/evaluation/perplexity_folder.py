@@ -47,7 +47,7 @@ from tqcli.version import __version__
 RESULT = "result.json"
 _FORMAT = "tq-perplexity"
 _SCORES = [field.name for field in fields(TokenScores)]
-_DONE = re.compile(r"window-\d{5,}\.json")
+WINDOW_DONE = re.compile(r"window-\d{5,}\.json")
 
 
 class PerplexityManifest(Strict):
@@ -102,7 +102,7 @@ class WindowRecord(Strict):
 
 def _progress(folder: Path) -> tuple[int, int]:
     manifest = read_manifest(folder, PerplexityManifest, "a perplexity run", "tq eval perplexity")
-    return sum(_DONE.fullmatch(path.name) is not None for path in folder.iterdir()), manifest.dataset.windows
+    return sum(WINDOW_DONE.fullmatch(path.name) is not None for path in folder.iterdir()), manifest.dataset.windows
 
 
 _FOLDER = FolderKind(
