@@ -25,7 +25,6 @@ def inspect_run(folder: Path) -> dict[str, Any]:
         "codecs": ", ".join(codec.name for codec in run.codecs),
         "measures": ", ".join(run.measures),
         "gates": ", ".join(judged) or "none",
-        or "none",
         "failed steps": len(run.failures),
         "files": ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())),
         "made by": f"tq {run.environment.tq}, mlx {run.environment.mlx}, {run.environment.device}",
