@@ -15,6 +15,8 @@ from tqcli.kernels.runtime import Use, used
 from tqcli.progress import progress
 from tqcli.report.schema import Environment, Result, SkippedTensor
 
+CALIBRATION_UNUSED = "--calibration was not used: none of these codecs learns anything beforehand"
+
 
 def evaluate_distortion(
     capture: Capture, plans: Sequence[CompressionPlan], calibration: Capture | None = None
@@ -62,7 +64,6 @@ def capture_result(
     """A result with what identifies the captures and the machine."""
     manifest, plan = capture.manifest, coders[0].plan
     learned = any(coder.learned for coder in coders)
-    unused = "--calibration was not used: none of these codecs learns anything beforehand"
     return Result.model_validate(
         {
             "kind": kind,
@@ -79,7 +80,7 @@ def capture_result(
             },
             "backends": backends,
             "codecs": list(codecs),
-            "notes": [unused] if calibration is not None and not learned else [],
+            "notes": [CALIBRATION_UNUSED] if calibration is not None and not learned else [],
             "skipped_layers": [SkippedTensor(layer=s.layer, tensor=None, reason=s.reason) for s in manifest.skipped],
         }
     )

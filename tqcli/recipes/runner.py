@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from tqcli.capture.store import open_capture
 from tqcli.datasets import Text, load_text
 from tqcli.environment import device_name, versions
 from tqcli.errors import InputError
+from tqcli.evaluation.distortion import CALIBRATION_UNUSED
 from tqcli.kernels.runtime import added
 from tqcli.recipes.expand import StudyCodec, expand
 from tqcli.recipes.gates import judge
@@ -71,7 +71,7 @@ class Study:
                 measures[measure] = _together(finished)
         first = next(iter(measures.values()))
         calibration = self.steps.capture("calibration")
-        learned = any("--calibration was not used" not in " ".join(of.notes) for of in measures.values())
+        learned = any(CALIBRATION_UNUSED not in of.notes for of in measures.values())
         return RunResult(
             name=self.recipe.name,
             description=self.recipe.description,
@@ -111,7 +111,8 @@ def _together(finished: dict[str, Finished]) -> Result:
         codecs.append(result.codecs[0].model_copy(update={"codec": name}))
     floors = {floor.codec: floor for result in results for floor in result.codecs[1:]}
     codecs += [floor for name, floor in floors.items() if name not in finished]
-    notes: Sequence[str] = list(dict.fromkeys(note for result in results for note in result.notes))
+    notes = [note for result in results for note in result.notes if note != CALIBRATION_UNUSED]
+    notes += [CALIBRATION_UNUSED] if all(CALIBRATION_UNUSED in result.notes for result in results) else []
     return results[0].model_copy(
-        update={"codecs": codecs, "backends": added(list(batches.values())), "notes": list(notes)}
+        update={"codecs": codecs, "backends": added(list(batches.values())), "notes": list(dict.fromkeys(notes))}
     )

@@ -10,7 +10,7 @@ from tqcli.report.figures import figure, value_text, with_interval
 from tqcli.report.run import RunResult
 from tqcli.report.tables import count_gates
 
-_NAMES = {"kl_mean": "mean KL", "attention_error": "attention error", "relative_mse": "relative MSE"}
+_NAMES = {"kl_mean": "a mean KL", "attention_error": "an attention error", "relative_mse": "a relative MSE"}
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,23 @@ def finding(result: RunResult) -> str:
         if best is None:
             return ""
         among = "" if len(ranked) < 2 else f", the least of {len(ranked)} codecs"
-        return f"{best.name} has a {_NAMES[by[1]]} of {_told(best, by)}{among}."
+        return f"{best.name} has {_NAMES[by[1]]} of {_told(best, by)}{among}."
     others = [codec for codec in codecs if codec is not control]
     best = best_within(others, control.bits, by)
     size = f"At about the bytes of the control {control.name} or fewer"
     if best is None:
-        return f"No codec has about the bytes of the control {control.name} or fewer; its {_NAMES[by[1]]} is " + (
+        return f"No codec has about the bytes of the control {control.name} or fewer; its {_NAMES[by[1]].partition(" ")[2]} is " + (
             f"{_told(control, by)}."
         )
     mine, its = judged(best, by), judged(control, by)
     against = f"against the control's {_told(control, by)}"
     if overlap(mine, its):
-        return f"{size}, none is clearly better: {best.name} has a {_NAMES[by[1]]} of {_told(best, by)}, {against}."
+        return f"{size}, none is clearly better: {best.name} has {_NAMES[by[1]]} of {_told(best, by)}, {against}."
     ratio = ratio_of(its, mine)
     if _least(best, by) > _least(control, by):
-        return f"{size}, none is better: the best, {best.name}, has a {_NAMES[by[1]]} of {_told(best, by)}, {against}."
+        return f"{size}, none is better: the best, {best.name}, has {_NAMES[by[1]]} of {_told(best, by)}, {against}."
     less = f": {ratio:.3g} times less" if ratio is not None else ""
-    return f"{size}, {best.name} is best: a {_NAMES[by[1]]} of {_told(best, by)}, {against}{less}."
+    return f"{size}, {best.name} is best: {_NAMES[by[1]]} of {_told(best, by)}, {against}{less}."
 
 
 def _smallest(codecs: list[Compared]) -> str:
