@@ -78,7 +78,8 @@ def finding(result: RunResult) -> str:
     best = best_within(others, control.bits, by)
     size = f"At about the bytes of the control {control.name} or fewer"
     if best is None:
-        return f"No codec has about the bytes of the control {control.name} or fewer; its {_NAMES[by[1]].partition(" ")[2]} is " + (
+        error = _NAMES[by[1]].partition(" ")[2]
+        return f"No codec has about the bytes of the control {control.name} or fewer; its {error} is " + (
             f"{_told(control, by)}."
         )
     mine, its = judged(best, by), judged(control, by)
