@@ -43,5 +43,5 @@ def test_what_cant_be_done_is_refused(run: Path, tmp_path: Path) -> None:
     assert "--format" in refusal("report", run, "--out", tmp_path / "x")
     assert "is a folder" in refusal("report", run, "--format", "md", "--out", tmp_path)
     assert "there is no" in refusal("report", tmp_path / "nowhere")
-    assert "no run's folder" in refusal("report", tmp_path)
+    assert "no finished run" in refusal("report", tmp_path)
     assert "pdf" in refusal("report", run, "--format", "pdf")
