@@ -44,7 +44,7 @@ def test_an_allocation_keeps_to_its_bytes_and_is_no_worse_than_uniform_bits_but_
     for n in range(len(BITS)):
         if sum(choices[n].bytes for choices in of.values()) <= budget:
             uniform = sum(choices[n].kl for choices in of.values())
-            assert sum(choice.kl for choice in taken.values()) <= uniform + step
+            assert sum(choice.kl for choice in taken.values()) <= uniform + step * (1 + 1e-9)
 
 
 @given(curves())
@@ -55,7 +55,7 @@ def test_on_its_own_bytes_no_other_allocation_is_better_by_a_step(of: dict[int, 
     step = max(a.kl - b.kl for choices in of.values() for a, b in pairwise(choices))
     for combination in product(*of.values()):
         if sum(choice.bytes for choice in combination) <= spent:
-            assert sum(choice.kl for choice in combination) >= lost - step
+            assert sum(choice.kl for choice in combination) >= lost - step * (1 + 1e-9)
 
 
 @given(curves(), st.floats(0, 1))
