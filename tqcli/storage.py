@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -101,6 +101,18 @@ def staged_folder(out: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a file or folder that is being made. The system drops it if the process dies."""
+    import fcntl
+
+    with (path.parent / f".lock-{path.name}").open("w") as lock:
+        # Some network file systems have no locks: then something may be made twice, which does no harm.
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_shard(folder: Path, name: str, arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> FileRecord:

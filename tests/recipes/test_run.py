@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from shutil import rmtree
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 import pytest
@@ -143,6 +146,72 @@ def test_a_run_that_is_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert run(tmp_path, measures={"perplexity": {}}).code == 0
     kl = [result(of)["measures"]["perplexity"]["codecs"][0]["total"]["kl_mean"] for of in (tmp_path, whole)]
     assert kl[0] == kl[1]
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "manifest", "file"])
+def test_a_damaged_capture_in_the_cache_is_made_anew(tmp_path: Path, damage: str) -> None:
+    run(tmp_path, measures={"distortion": {}})
+    before = result(tmp_path)
+    cache = tmp_path / "runs" / "cache"
+    (capture,) = cache.glob("capture-*")
+    shard = capture / "window-00001.safetensors"
+    if damage == "missing":
+        shard.unlink()
+    elif damage == "changed":
+        shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    elif damage == "manifest":
+        (capture / "manifest.json").write_text("{")
+    else:
+        rmtree(capture)
+        capture.write_text("a file")
+    for entry in cache.glob("distortion-*.json"):
+        entry.unlink()
+    outcome = run(tmp_path, measures={"distortion": {}})
+    assert outcome.code == 0, outcome.err
+    assert "capture" in steps_done(outcome)
+    assert result(tmp_path)["measures"] == before["measures"]
+
+
+def test_entries_of_the_cache_that_are_not_what_they_are_called_are_measured_again(tmp_path: Path) -> None:
+    run(tmp_path, measures={"memory": {}})
+    before = result(tmp_path)
+    one, other = sorted((tmp_path / "runs" / "cache").glob("memory-*.json"))
+    one.write_bytes(other.read_bytes())
+    other.write_text("{}")
+    again = run(tmp_path, measures={"memory": {}})
+    assert sorted(steps_done(again)) == ["memory of affine@4", "memory of turboquant-mse@4"]
+    sizes = [[codec["layers"] for codec in of["measures"]["memory"]["codecs"]] for of in (result(tmp_path), before)]
+    assert sizes[0] == sizes[1]
+
+
+def test_two_runs_share_a_cache(tmp_path: Path) -> None:
+    file, shared = recipe(tmp_path), ["--cache", str(tmp_path / "cache")]
+    command = [sys.executable, "-m", "tqcli", "run", str(file), *shared]
+    started = [Popen([*command, "--out", str(tmp_path / f"out{n}")], stdout=DEVNULL, stderr=PIPE) for n in range(3)]
+    for process in started:
+        _, err = process.communicate()
+        assert process.returncode == 0, err.decode()
+    found = [json.loads((tmp_path / f"out{n}" / "result.json").read_text())["measures"] for n in range(3)]
+    kl = [[codec["total"]["kl_mean"] for codec in of["perplexity"]["codecs"]] for of in found]
+    assert kl[0] == kl[1] == kl[2]
+
+
+def test_floors_are_there_whatever_was_measured_before(tmp_path: Path) -> None:
+    measures = {"perplexity": {"rechunk": 32}}
+    run(tmp_path, codecs=["affine@4", "identity"], control=None, measures=measures)
+    run(tmp_path, codecs=["affine@4"], control=None, measures=measures)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    run(fresh, codecs=["affine@4"], control=None, measures=measures)
+    names = [{codec["codec"] for codec in result(of)["measures"]["perplexity"]["codecs"]} for of in (tmp_path, fresh)]
+    assert names[0] == names[1] == {"affine@4", "identity", "fp16"}
+
+
+def test_settings_that_codecs_have_of_their_own_are_told_with_the_codecs(tmp_path: Path) -> None:
+    run(tmp_path, codecs=["affine@4", {"codec": "affine@3", "sinks": 8}], control=None, measures={"memory": {}})
+    found = result(tmp_path)
+    assert found["measures"]["memory"]["settings"]["sinks"] is None
+    assert [codec["sinks"] for codec in found["codecs"]] == [1, 8]
 
 
 @pytest.mark.parametrize(

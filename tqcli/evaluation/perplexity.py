@@ -47,7 +47,7 @@ _TOGETHER = 7
 """Runs that are scored together: the uncompressed model's logits are made once for all."""
 _TRIED_TOKENS = 8
 """Tokens with which the output head is found."""
-_FLOORS = (Identity.name, Float16.name)
+FLOORS = (Identity.name, Float16.name)
 """What a re-chunked run shows beside the codecs: what the compressed cache itself changes, and 16-bit storage."""
 
 
@@ -285,10 +285,10 @@ def read_window(
 
 
 def _floor_plans(plans: Sequence[CompressionPlan]) -> list[CompressionPlan]:
-    """Those of `_FLOORS` that aren't among the plans, with the same tokens uncompressed."""
+    """Those of `FLOORS` that aren't among the plans, with the same tokens uncompressed."""
     named = {str(plan.codec) for plan in plans}
     return [
-        CompressionPlan(parse_codec(f), sinks=plans[0].sinks, recent=plans[0].recent) for f in _FLOORS if f not in named
+        CompressionPlan(parse_codec(f), sinks=plans[0].sinks, recent=plans[0].recent) for f in FLOORS if f not in named
     ]
 
 

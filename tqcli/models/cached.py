@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tqcli.errors import InputError
-from tqcli.storage import read_json, sha256_file, write_json
+from tqcli.storage import locked, read_json, sha256_file, write_json
 
 RECORD = "tq-model.json"
 """What a finished folder holds and where it came from; written last."""
@@ -30,7 +29,7 @@ def make_once(folder: Path, make: Callable[[Path, Path], dict[str, Any]]) -> Non
         return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with locked(folder):
             if is_intact(folder):
                 return
             # A killed process leaves its temporary folder; whoever holds the lock may clear it away.
@@ -88,15 +87,3 @@ def _write_record(folder: Path, origin: dict[str, Any]) -> None:
         with path.open("rb") as f:
             os.fsync(f.fileno())
     write_json(folder / RECORD, {"format": _FORMAT, "version": _VERSION, "origin": origin, "files": files})
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder that is being made. The system drops it if the process dies."""
-    import fcntl
-
-    with (folder.parent / f".lock-{folder.name}").open("w") as lock:
-        # Some network file systems have no locks: then a download may be made twice, which does no harm.
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -11,6 +11,8 @@ from tqcli.kernels.runtime import preferred
 from tqcli.models.fetching import fetch
 from tqcli.models.source import resolve
 
+_MODEL_FILES = (".json", ".safetensors", ".model", ".txt", ".jinja", ".tiktoken", ".py")
+"""Suffixes of the files that a model is loaded from."""
 Identity = dict[str, Any]
 """Of JSON types alone."""
 
@@ -27,7 +29,7 @@ def model_identity(name: str) -> Identity:
         return {"hub": source.hub_id, "commit": fetch(source).name}
     assert source.path is not None, "a file or folder has a path"
     path = source.path.resolve()
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in _MODEL_FILES)
     return {"path": str(path), "files": [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
+from tqcli.capture.run import capture
 from tqcli.capture.store import Capture, open_capture
 from tqcli.compression.plan import CompressionPlan
 from tqcli.datasets import Text
@@ -21,6 +22,7 @@ from tqcli.models import LoadedModel, load
 from tqcli.progress import watched_by
 from tqcli.recipes.predicting import Predicting
 from tqcli.recipes.schema import MeasureName, Recipe
+from tqcli.recipes.soundness import can_go_on, is_sound
 from tqcli.recipes.steps import ON_CAPTURES, CaptureName, CaptureStep, MeasureStep, Steps
 from tqcli.recipes.store import Finished, StepStore
 from tqcli.report.run import Failure
@@ -60,11 +62,11 @@ class Measuring:
         self.done |= {
             (step.measure, step.codec.name): step.finished for step in self.steps.measures if step.finished is not None
         }
-        for capture in self.steps.captures_to_do:
-            self._capture(capture)
+        for step in self.steps.captures_to_read:
+            self._make_sound(step)
         for measure in ON_CAPTURES:
-            for step in self._waiting(measure):
-                self._on_capture(step)
+            for waiting in self._waiting(measure):
+                self._on_capture(waiting)
         self._perplexity(self._waiting("perplexity"))
 
     @property
@@ -77,9 +79,16 @@ class Measuring:
     def _waiting(self, measure: MeasureName) -> list[MeasureStep]:
         return [step for step in self.steps.of(measure) if step.finished is None]
 
-    def _capture(self, step: CaptureStep) -> None:
-        from tqcli.capture.run import capture
+    def _make_sound(self, step: CaptureStep) -> None:
+        """Captures what isn't there yet, and what is damaged again; another process may be at it."""
+        with self.store.locked("capture", step.key):
+            if is_sound(step.folder, step.settings.windows):
+                return
+            if step.is_done or not can_go_on(step.folder):
+                self.store.forget(step.folder)
+            self._capture(step)
 
+    def _capture(self, step: CaptureStep) -> None:
         asked, model = self.recipe.capture, self.model
         with self._observed(step.name, [], lambda error: self._failed.__setitem__(step.name, error)):
             capture(
@@ -97,15 +106,15 @@ class Measuring:
 
     def _on_capture(self, step: MeasureStep) -> None:
         def measured(plan: CompressionPlan) -> Result:
-            capture, calibration = self._opened("capture"), self._opened("calibration")
-            assert capture is not None, "measures of captures have one"
+            captured, calibration = self._opened("capture"), self._opened("calibration")
+            assert captured is not None, "measures of captures have one"
             if step.measure == "distortion":
-                return evaluate_distortion(capture, [plan], calibration)
+                return evaluate_distortion(captured, [plan], calibration)
             if step.measure == "memory":
-                return evaluate_memory(capture, [plan], calibration)
+                return evaluate_memory(captured, [plan], calibration)
             asked = self.recipe.measures.attention
             assert asked is not None, "a step of attention has its settings"
-            return evaluate_attention(capture, [plan], calibration, asked.top_k)
+            return evaluate_attention(captured, [plan], calibration, asked.top_k)
 
         if error := self._blocked("capture", "calibration"):
             self._fail(step.measure, [step], error)
@@ -135,7 +144,7 @@ class Measuring:
         failed: list[str] = []
         with self._observed("perplexity", steps, failed.append if len(steps) > 1 else None):
             for step, finished in zip(steps, predicting.measure(steps), strict=True):
-                self._keep(step, finished)
+                self.done[step.measure, step.codec.name] = finished
         for step in steps if failed else []:
             self._predict(predicting, [step])
 

@@ -11,7 +11,7 @@ from typing import Any
 from tqcli.capture.store import Capture
 from tqcli.compression.calibration import check_apart
 from tqcli.datasets import Text
-from tqcli.evaluation.perplexity import PerplexityRun, run_all
+from tqcli.evaluation.perplexity import FLOORS, PerplexityRun, run_all
 from tqcli.evaluation.perplexity_calibration import plan_states
 from tqcli.evaluation.perplexity_folder import PerplexityFolder
 from tqcli.evaluation.perplexity_result import perplexity_result
@@ -20,6 +20,7 @@ from tqcli.models import LoadedModel
 from tqcli.recipes.schema import Perplexity, Recipe
 from tqcli.recipes.steps import MeasureStep, perplexity_settings, seed_of
 from tqcli.recipes.store import Finished, StepStore, key_of
+from tqcli.report.schema import CodecResult, Result
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,12 @@ class Predicting:
     def measure(self, steps: Sequence[MeasureStep]) -> list[Finished]:
         """The results of steps that are alike, in their order. A window that is finished is kept if it is cut short."""
         batch = key_of({"perplexity": sorted(step.key for step in steps)})
+        with self.store.locked("perplexity", batch):
+            there = [self.store.find(step.measure, step.key) for step in steps]  # by another process, meanwhile
+            found = [finished for finished in there if finished is not None]
+            return found if len(found) == len(steps) else self._measure(steps, batch)
+
+    def _measure(self, steps: Sequence[MeasureStep], batch: str) -> list[Finished]:
         began = time.perf_counter()
         run = self._run(steps)
         folder = PerplexityFolder(self.store.path("perplexity", batch), run, self.calibration)
@@ -55,10 +62,15 @@ class Predicting:
             folder.add_missing()
             raise
         result = perplexity_result(run)
-        self.store.forget(folder.path)
-        codecs, floors = result.codecs[: len(steps)], result.codecs[len(steps) :]
         seconds = (time.perf_counter() - began) / len(steps)
-        return [Finished(batch, result.model_copy(update={"codecs": [c, *floors]}), seconds) for c in codecs]
+        finished = [
+            Finished(batch, result.model_copy(update={"codecs": [codec, *_floors(result, codec)]}), seconds)
+            for codec in result.codecs[: len(steps)]
+        ]
+        for step, of in zip(steps, finished, strict=True):
+            self.store.keep(step.measure, step.key, of)
+        self.store.forget(folder.path)
+        return finished
 
     def _run(self, steps: Sequence[MeasureStep]) -> PerplexityRun:
         settings, plans, before = self._settings(steps[0]), [step.codec.plan for step in steps], used()
@@ -87,3 +99,10 @@ class Predicting:
         asked = self.recipe.measures.perplexity
         assert asked is not None, "a step of perplexity has its settings"
         return perplexity_settings(self.recipe, asked, step.codec)
+
+
+def _floors(result: Result, codec: CodecResult) -> list[CodecResult]:
+    """The noise floors of a re-chunked run, whether they were asked for as codecs or came by themselves."""
+    if not result.settings.get("rechunk"):
+        return []
+    return [other for other in result.codecs if other.codec in FLOORS and other is not codec]

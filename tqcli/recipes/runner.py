@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tqcli.capture.store import open_capture
 from tqcli.datasets import Text, load_text
@@ -109,10 +111,26 @@ def _together(finished: dict[str, Finished]) -> Result:
     codecs: list[CodecResult] = []
     for name, result in zip(finished, results, strict=True):
         codecs.append(result.codecs[0].model_copy(update={"codec": name}))
-    floors = {floor.codec: floor for result in results for floor in result.codecs[1:]}
+    floors: dict[str, CodecResult] = {}
+    for result in results:
+        floors = {floor.codec: floor for floor in result.codecs[1:]} | floors  # of several the first codec's
     codecs += [floor for name, floor in floors.items() if name not in finished]
     notes = [note for result in results for note in result.notes if note != CALIBRATION_UNUSED]
     notes += [CALIBRATION_UNUSED] if all(CALIBRATION_UNUSED in result.notes for result in results) else []
     return results[0].model_copy(
-        update={"codecs": codecs, "backends": added(list(batches.values())), "notes": list(dict.fromkeys(notes))}
+        update={
+            "settings": _alike(results),
+            "codecs": codecs,
+            "backends": added(list(batches.values())),
+            "notes": list(dict.fromkeys(notes)),
+        }
     )
+
+
+def _alike(results: Sequence[Result]) -> dict[str, Any]:
+    """The settings, None where codecs have their own: the run's codecs say which."""
+    first = results[0].settings
+    return {
+        name: value if all(result.settings.get(name) == value for result in results) else None
+        for name, value in first.items()
+    }

@@ -75,10 +75,15 @@ class Steps:
     @property
     def captures_to_do(self) -> list[CaptureStep]:
         """Those that aren't there, and that a step which isn't done reads."""
+        return [step for step in self.captures_to_read if not step.is_done]
+
+    @property
+    def captures_to_read(self) -> list[CaptureStep]:
+        """Those that a step reads which isn't done."""
         waiting = {step.measure for step in self.measures if step.finished is None}
         wanted: set[CaptureName] = {"capture"} if waiting & set(ON_CAPTURES) else set()
         wanted |= {"calibration"} if waiting else set()
-        return [step for step in self.captures if step.name in wanted and not step.is_done]
+        return [step for step in self.captures if step.name in wanted]
 
 
 def steps_of(recipe: Recipe, codecs: Sequence[StudyCodec], texts: dict[CaptureName, Text], store: StepStore) -> Steps:
@@ -141,7 +146,7 @@ def _captures(
 
 
 def is_whole(folder: Path, windows: int) -> bool:
-    """Whether a folder holds a capture of so many windows."""
+    """Whether a folder holds a capture of so many windows, by its manifest."""
     if not (folder / MANIFEST).is_file():
         return False
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from pydantic import ValidationError
 
 from tqcli.errors import InputError
 from tqcli.report.schema import Result
-from tqcli.storage import make_folder, read_json, sha256_bytes, write_json
+from tqcli.storage import locked, make_folder, read_json, sha256_bytes, write_json
 
-_VERSION = 1
+_VERSION = 2
 _KEY_LENGTH = 16
 
 
@@ -54,6 +55,8 @@ class StepStore:
             return None
         try:
             document = read_json(file)
+            if document["key"] != key or not document["result"]["codecs"]:
+                return None
             return Finished(document["batch"], Result.model_validate(document["result"]), float(document["seconds"]))
         except (InputError, ValidationError, KeyError, TypeError, ValueError):
             return None
@@ -61,11 +64,19 @@ class StepStore:
     def keep(self, kind: str, key: str, finished: Finished) -> None:
         """Writes a finished measure, whole and renamed."""
         result = json.loads(finished.result.to_json())
-        write_json(self._file(kind, key), {"batch": finished.batch, "seconds": finished.seconds, "result": result})
+        entry = {"key": key, "batch": finished.batch, "seconds": finished.seconds, "result": result}
+        write_json(self._file(kind, key), entry)
+
+    def locked(self, kind: str, key: str) -> AbstractContextManager[None]:
+        """Keeps other processes from the same step while the block lasts."""
+        return locked(self.path(kind, key))
 
     def forget(self, path: Path) -> None:
-        """Removes a step's folder."""
-        shutil.rmtree(path, ignore_errors=True)
+        """Removes a step's folder, or a file in its place."""
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
     def _file(self, kind: str, key: str) -> Path:
         return self.folder / f"{kind}-{key}.json"
