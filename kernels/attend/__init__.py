@@ -1,7 +1,7 @@
 """Attention over packed keys and packed values, and an uncompressed rest, in one pass."""
 
 from tqcli.kernels.attend.checks import QUERIES_AT_MOST, refused
-from tqcli.kernels.attend.launch import attend, attend_by
+from tqcli.kernels.attend.launch import attend, attend_by, unlaunchable
 from tqcli.kernels.attend.parts import Seen
 from tqcli.kernels.attend.readers import Groups, Levels, Offset, Raw, Reader, Tokens, Vectors
 
@@ -18,4 +18,5 @@ __all__ = [
     "attend",
     "attend_by",
     "refused",
+    "unlaunchable",
 ]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import mlx.core as mx
 
 from tqcli.kernels.attend.packed import codes_of
+from tqcli.kernels.attend.packed_checks import check_reader
 from tqcli.kernels.attend.parts import Seen
-from tqcli.kernels.attend.readers import Levels, Reader, Tokens
-from tqcli.kernels.bit_pack import words_per_row
+from tqcli.kernels.attend.readers import Reader, Tokens
 
 QUERIES_AT_MOST = 16
 HEAD_DIM_AT_MOST = 256
 WIDTH_AT_MOST = 6144
 """Floats of queries in threadgroup memory: 24 of the 32 KiB that every device has."""
+_POSITIONS_AT_MOST = 1 << 30
+"""Positions and what is added to them are int32."""
 
 
 def check(q: mx.array, keys: Tokens, values: Tokens, seen: Seen, sink_logits: mx.array | None) -> None:
@@ -27,8 +29,10 @@ def check(q: mx.array, keys: Tokens, values: Tokens, seen: Seen, sink_logits: mx
         )
     if sink_logits is not None and sink_logits.shape != (vectors, rows):
         raise ValueError(f"sink logits must be {(vectors, rows)}, not {sink_logits.shape}")
+    if sink_logits is not None and not mx.issubdtype(sink_logits.dtype, mx.floating):
+        raise ValueError(f"sink logits must be float, not {sink_logits.dtype}")
     _check_tokens("keys", keys, vectors, d)
-    _check_tokens("values", values, vectors, values.raw.x.shape[-1])
+    _check_tokens("values", values, vectors, values.raw.x.shape[-1] if values.raw.x.ndim else 0)
     if reason := refused(keys.reader, values.reader, d, values.raw.x.shape[-1]):
         raise ValueError(reason)
     _check_seen(keys, values, seen)
@@ -48,7 +52,7 @@ def refused(keys: Reader, values: Reader, head_dim: int, value_head_dim: int) ->
 
 
 def _check_tokens(name: str, tokens: Tokens, vectors: int, d: int) -> None:
-    raw, reader = tokens.raw, tokens.reader
+    raw = tokens.raw
     if (
         raw.x.ndim != 3
         or raw.x.shape[0] != vectors
@@ -56,36 +60,19 @@ def _check_tokens(name: str, tokens: Tokens, vectors: int, d: int) -> None:
         or not mx.issubdtype(raw.x.dtype, mx.floating)
     ):
         raise ValueError(f"raw {name} must be float [{vectors}, n, {d}], not {raw.x.dtype} of shape {raw.x.shape}")
-    shape = codes_of(reader.packed).shape[:2]
-    if shape[0] != vectors:
-        raise ValueError(f"codes of {name} are of {shape[0]} vectors, not {vectors}")
-    if reader.matrix is not None and reader.matrix.shape != (reader.dims, d):
-        raise ValueError(f"the matrix of {name} must be {(reader.dims, d)}, not {reader.matrix.shape}")
-    if reader.matrix is None and reader.dims != d:
-        raise ValueError(f"{name} of {reader.dims} coded elements and {d} channels need a matrix")
-    for packed in (reader.packed, reader.sketch):
-        if isinstance(packed, Levels):
-            _check_levels(name, packed, shape)
-    if reader.sketch is not None and (not isinstance(reader.packed, Levels) or len(reader.packed.bits) > 1):
-        raise ValueError(f"a sketch goes with levels of one plane, not with {type(reader.packed).__name__}")
-
-
-def _check_levels(name: str, packed: Levels, shape: tuple[int, ...]) -> None:
-    if not 1 <= len(packed.bits) <= 2 or min(packed.bits) < 1 or sum(packed.bits) > 8:
-        raise ValueError(f"{name}: one or two planes of 1 to 8 bits in all are needed, not {packed.bits}")
-    if packed.levels.shape != (1 << sum(packed.bits),):
-        raise ValueError(f"{name}: {packed.bits} bits need {1 << sum(packed.bits)} levels, not {packed.levels.shape}")
-    expected = [(*shape, words_per_row(packed.dims, bits)) for bits in packed.bits]
-    if [plane.shape for plane in packed.planes] != expected:
-        raise ValueError(f"{name}: planes must be {expected}, not {[plane.shape for plane in packed.planes]}")
-    if packed.scales is not None and packed.scales.shape != shape:
-        raise ValueError(f"{name}: scales must be {shape}, not {packed.scales.shape}")
+    if not 0 <= raw.sinks <= min(raw.first, raw.x.shape[1]):
+        raise ValueError(
+            f"raw {name} are {raw.x.shape[1]} tokens, of which {raw.sinks} can't be sinks and the rest from {raw.first}"
+        )
+    check_reader(name, tokens.reader, vectors, d)
 
 
 def _check_seen(keys: Tokens, values: Tokens, seen: Seen) -> None:
     """Every token that some query sees, coded or raw, must be there."""
     if not len(seen.begins) == len(seen.ends) == len(seen.key_stops) == len(seen.value_stops):
         raise ValueError("a begin, an end and two stops are needed for each query position")
+    if min(seen.begins) < 0 or max(seen.ends) > _POSITIONS_AT_MOST:
+        raise ValueError(f"tokens 0 to {_POSITIONS_AT_MOST} can be seen, not {min(seen.begins)} to {max(seen.ends)}")
     segments = seen.segments()
     for name, of, stops, coded in (
         ("keys", keys, seen.key_stops, segments[:, [0, 2]]),

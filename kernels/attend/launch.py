@@ -9,14 +9,24 @@ import numpy as np
 
 from tqcli.kernels.attend import reference
 from tqcli.kernels.attend.checks import WIDTH_AT_MOST, check
-from tqcli.kernels.attend.packed import codes_of, key_inputs, key_template, present, value_inputs, value_template
-from tqcli.kernels.attend.parts import SIMDGROUPS, Parts, Seen, divide
+from tqcli.kernels.attend.packed import (
+    codes_of,
+    floats_of,
+    key_inputs,
+    key_template,
+    present,
+    value_inputs,
+    value_template,
+)
+from tqcli.kernels.attend.parts import PARTS_AT_MOST, SIMDGROUPS, Parts, Seen, divide
 from tqcli.kernels.attend.prepare import restored, turn_tables
-from tqcli.kernels.attend.readers import Tokens
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
-from tqcli.kernels.runtime.kernel import Parameter, unused
+from tqcli.kernels.attend.readers import Reader, Tokens, Vectors
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
+from tqcli.kernels.runtime.kernel import Parameter, Size, unused
 
 _ROWS_AT_MOST = 8
+_THREADGROUP = (32 * SIMDGROUPS, 1, 1)
+_LANES = (32, 1, 1)
 _HERE = Path(__file__).parent
 
 PARTIAL = Kernel(
@@ -64,15 +74,38 @@ def attend(
     softmax with no value. Returns float32 [vectors, rows, value_head_dim], 0 for a query that sees nothing.
     Raises `ValueError` for shapes or dtypes that don't fit, more than 16 positions, or heads of more than 256 channels.
     """
-    size = q.shape[0] * max(seen.ends, default=0) * (q.shape[-1] + values.raw.x.shape[-1])
-    return attend_by(chosen("attend", size, backend), q, keys, values, seen, sink_logits)
+    check(q, keys, values, seen, sink_logits)
+    size = q.shape[0] * max(seen.ends) * (q.shape[-1] + values.raw.x.shape[-1])
+    reason = "float64" if sink_logits is not None and sink_logits.dtype == mx.float64 else None
+    taken = chosen("attend", size, backend, reason or unlaunchable(q.shape, keys, values))
+    return _attend_by(taken, q, keys, values, seen, sink_logits)
 
 
 def attend_by(
     backend: str, q: mx.array, keys: Tokens, values: Tokens, seen: Seen, sink_logits: mx.array | None = None
 ) -> mx.array:
-    """`attend` by a back-end that has been chosen."""
+    """`attend` by a back-end that has been chosen; a GPU's only where `unlaunchable` has no reason."""
     check(q, keys, values, seen, sink_logits)
+    return _attend_by(backend, q, keys, values, seen, sink_logits)
+
+
+def unlaunchable(q_shape: tuple[int, ...], keys: Tokens, values: Tokens) -> str | None:
+    """Why no GPU can answer float32 queries [vectors, rows, head_dim] over such tokens, which `check` takes.
+
+    None where it can.
+    """
+    if any(x.dtype == mx.float64 for of in (keys, values) for x in floats_of(of)):
+        return "float64"
+    vectors, rows, d = q_shape
+    blocks = -(-rows // rows_at_once(rows, _width(keys.reader, d)))
+    return too_large(_partial_grid(PARTS_AT_MOST, blocks, vectors), _THREADGROUP) or too_large(
+        _reduce_grid(vectors, rows, values.raw.x.shape[2]), _LANES
+    )
+
+
+def _attend_by(
+    backend: str, q: mx.array, keys: Tokens, values: Tokens, seen: Seen, sink_logits: mx.array | None
+) -> mx.array:
     if backend == "mlx":
         return reference.attend(q, keys, values, seen, sink_logits)
     partial, parts = attend_launch(q, keys, values, seen)
@@ -92,7 +125,7 @@ def attend_launch(
     (vectors, rows, d), v_dims = q.shape, values.raw.x.shape[2]
     queries, *k_arrays = key_inputs(q, keys.reader)
     v_arrays, book = value_inputs(values.reader)
-    at_once = rows_at_once(rows, max(queries.shape[2], d))
+    at_once = rows_at_once(rows, _width(keys.reader, d))
     blocks = -(-rows // at_once)
     segments = seen.segments()
     parts = divide(segments, vectors * blocks, size)
@@ -121,8 +154,8 @@ def attend_launch(
         kernel=PARTIAL,
         inputs=[present(x) for x in inputs],
         template=template,
-        grid=(32 * SIMDGROUPS * count, blocks, vectors),
-        threadgroup=(32 * SIMDGROUPS, 1, 1),
+        grid=_partial_grid(count, blocks, vectors),
+        threadgroup=_THREADGROUP,
         output_shapes=[leading, leading, (*leading, v_dims)],
         output_dtypes=[mx.float32] * 3,
     ), parts
@@ -142,11 +175,25 @@ def reduce_launch(partial: list[mx.array], of_coded: int, sink_logits: mx.array 
         kernel=REDUCE,
         inputs=[tops, totals, outputs, logits, mx.array(sizes)],
         template={"D": d, "SINKS": sink_logits is not None},
-        grid=(32 * vectors * rows, -(-d // 32), 1),
-        threadgroup=(32, 1, 1),
+        grid=_reduce_grid(vectors, rows, d),
+        threadgroup=_LANES,
         output_shapes=[(vectors, rows, d), (vectors, rows, d), (vectors, rows, 1)],
         output_dtypes=[mx.float32] * 3,
     )
+
+
+def _partial_grid(parts: int, blocks: int, vectors: int) -> Size:
+    return 32 * SIMDGROUPS * parts, blocks, vectors
+
+
+def _reduce_grid(vectors: int, rows: int, d: int) -> Size:
+    return 32 * vectors * rows, -(-d // 32), 1
+
+
+def _width(keys: Reader, d: int) -> int:
+    """Floats that a threadgroup holds of each query: as it came, or turned, with the terms of an offset."""
+    pairs = 0 if keys.offset is None else len(keys.offset.frequencies)
+    return max(d, (0 if isinstance(keys.packed, Vectors) else keys.dims) + 2 * pairs + 1)
 
 
 def rows_at_once(rows: int, width: int) -> int:

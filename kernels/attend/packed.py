@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from tqcli.kernels.attend.prepare import coded_queries, key_table, offset_terms, products
-from tqcli.kernels.attend.readers import Groups, Levels, Packed, Reader, Vectors
+from tqcli.kernels.attend.readers import Groups, Levels, Packed, Reader, Tokens, Vectors
 from tqcli.kernels.runtime.kernel import Parameter, unused
 
 _KINDS: dict[type, int] = {Levels: 0, Groups: 1, Vectors: 2}
@@ -71,6 +71,14 @@ def value_template(packed: Packed) -> dict[str, Parameter]:
 def codes_of(packed: Packed) -> mx.array:
     """The codes [vectors, capacity, words], of the first plane where there are two."""
     return packed.planes[0] if isinstance(packed, Levels) else packed.codes
+
+
+def floats_of(tokens: Tokens) -> list[mx.array]:
+    """Arrays that may be of any float, some of which the kernel isn't given as they are."""
+    reader, packed = tokens.reader, tokens.reader.packed
+    given = [tokens.raw.x, reader.gains, None if reader.offset is None else reader.offset.mean]
+    given += [packed.scales] if isinstance(packed, Groups) else [packed.codebook] if isinstance(packed, Vectors) else []
+    return [x for x in given if x is not None]
 
 
 def present(x: mx.array) -> mx.array:

@@ -15,7 +15,9 @@ KEY_CODED, VALUE_CODED = 1, 2
 _KINDS = (KEY_CODED | VALUE_CODED, VALUE_CODED, KEY_CODED, 0, 0)
 """Of the segments: those of coded values first, then sinks, then raw tokens after the coded ones."""
 _GROUPS_WANTED = 1024
-_PARTS_AT_MOST = 256
+_SPLIT_AT_MOST = 256
+PARTS_AT_MOST = _SPLIT_AT_MOST + len(_KINDS)
+"""Of one launch whose parts have no given size: each segment may end in a part that isn't whole."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def split_tokens(tokens: int, groups: int) -> int:
     other, and none of fewer than 128 tokens, which is a tile for each of four simdgroups.
     """
     least = TILE * SIMDGROUPS
-    parts = min(max(1, _GROUPS_WANTED // max(groups, 1)), _PARTS_AT_MOST)
+    parts = min(max(1, _GROUPS_WANTED // max(groups, 1)), _SPLIT_AT_MOST)
     return max(1, -(-tokens // (parts * least))) * least
 
 

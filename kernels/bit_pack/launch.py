@@ -7,12 +7,12 @@ from pathlib import Path
 import mlx.core as mx
 
 from tqcli.kernels.bit_pack import reference
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
 
 _BITS_AT_MOST = 16
 _GROUP = 256
 _THREADS_AT_MOST = 1 << 30
-_TOO_MANY = 1 << 31
+_INT32_MAX = 2**31 - 1
 
 PACK = Kernel(
     "bit_pack", Path(__file__).with_name("bit_pack.metal"), ("codes", "sizes"), ("packed",), ("BITS",), ("bits.h",)
@@ -45,7 +45,8 @@ def pack_bits(codes: mx.array, bits: int, backend: str | None = None) -> mx.arra
             f"codes of {bits} bits must be {_name(dtype)} with at least one dimension, "
             f"not {codes.dtype} of shape {codes.shape}"
         )
-    taken = chosen("bit_pack", codes.size, backend, _unsupported(codes.size, codes.shape[-1]))
+    n = codes.shape[-1]
+    taken = chosen("bit_pack", codes.size, backend, _unsupported(codes.size, n, n, words_per_row(n, bits)))
     return reference.pack_bits(codes, bits) if taken == "mlx" else run(pack_launch(codes, bits), taken)[0]
 
 
@@ -59,7 +60,7 @@ def unpack_bits(words: mx.array, bits: int, n: int, backend: str | None = None) 
         raise ValueError(f"words must be uint32 with at least one dimension, not {words.dtype} of shape {words.shape}")
     if words.shape[-1] != words_per_row(n, bits):
         raise ValueError(f"{n} codes of {bits} bits take {words_per_row(n, bits)} words a row, not {words.shape[-1]}")
-    taken = chosen("bit_unpack", words.size, backend, _unsupported(words.size, n))
+    taken = chosen("bit_unpack", words.size, backend, _unsupported(words.size, words.shape[-1], n, n))
     return reference.unpack_bits(words, bits, n) if taken == "mlx" else run(unpack_launch(words, bits, n), taken)[0]
 
 
@@ -81,15 +82,26 @@ def unpack_launch(words: mx.array, bits: int, n: int, threads: int = _THREADS_AT
 
 def _by_rows(rows: int, n: int, words: int, columns: int, threads: int) -> tuple[mx.array, tuple[int, int, int]]:
     """The input `sizes` (n, words, rows, rows at a time) and the grid, a thread for each column of so many rows."""
-    step = max(1, min(rows, threads // columns))
-    return mx.array([n, words, rows, step], dtype=mx.int32), (-(-step * columns // _GROUP) * _GROUP, 1, 1)
+    step = _rows_at_once(rows, columns, threads)
+    return mx.array([n, words, rows, step], dtype=mx.int32), _grid(step, columns)
 
 
-def _unsupported(size: int, n: int) -> str | None:
-    """Why the kernels can't take so many elements in rows of n codes."""
+def _rows_at_once(rows: int, columns: int, threads: int) -> int:
+    return max(1, min(rows, threads // columns))
+
+
+def _grid(step: int, columns: int) -> tuple[int, int, int]:
+    return -(-step * columns // _GROUP) * _GROUP, 1, 1
+
+
+def _unsupported(size: int, width: int, n: int, columns: int) -> str | None:
+    """Why the kernels can't take so many elements in rows of `width`, of n codes, with `columns` threads a row."""
     if size == 0:
         return "there is nothing to do"
-    return "more than 2**31 rows, or codes in a row" if n >= _TOO_MANY or size // n >= _TOO_MANY else None
+    rows = size // width
+    if max(rows, n) > _INT32_MAX:
+        return "2**31 rows, or codes in a row, or more"
+    return too_large(_grid(_rows_at_once(rows, columns, _THREADS_AT_MOST), columns), (_GROUP, 1, 1))
 
 
 def _code_dtype(bits: int) -> mx.Dtype:

@@ -14,7 +14,7 @@ import mlx.core as mx
 from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.hadamard_quant import reference
 from tqcli.kernels.hadamard_quant.matrix import core_signs, core_size, has_hadamard
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
 from tqcli.kernels.runtime.kernel import unused
 from tqcli.kernels.scales import has_embedded_scale
 
@@ -22,7 +22,6 @@ _DENSE = "there is no kernel for a rotation given as a matrix"
 _FLOATS = (mx.float16, mx.bfloat16, mx.float32)
 _ROUNDS_AT_MOST = 3
 _D_AT_MOST = 4096
-_VECTORS_AT_MOST = 1 << 26
 _GROUP_VECTORS = 4
 """Vectors of a threadgroup, a simdgroup each; fewer where they would take more than a half of its memory."""
 
@@ -67,7 +66,7 @@ def hadamard_quantise(
     _check_thresholds(thresholds, codebook)
     _check_two_planes(bits)
     _check_offset(offset, x)
-    taken = chosen("hadamard_quantise", x.size, backend, _unsupported(x.size, d, x.dtype))
+    taken = chosen("hadamard_quantise", x.size, backend, _unsupported(x.size, d, x.dtype, offset))
     if taken == "mlx":
         return reference.hadamard_quantise(x, signs, codebook, thresholds, tuple(bits), unbiased, offset)
     launch = quantise_launch(x, signs, codebook, thresholds, bits, unbiased, offset)
@@ -97,7 +96,7 @@ def hadamard_dequantise(
     if dtype not in _FLOATS:
         raise ValueError(f"vectors are decoded as float16, bfloat16 or float32, not {dtype}")
     vectors = planes[0].size // words_per_row(d, bits[0])
-    taken = chosen("hadamard_dequantise", vectors * d, backend, _unsupported(vectors * d, d, dtype))
+    taken = chosen("hadamard_dequantise", vectors * d, backend, _unsupported(vectors * d, d, dtype, scales))
     if taken == "mlx":
         return reference.hadamard_dequantise(tuple(planes), scales, signs, codebook, tuple(bits)).astype(dtype)
     return run(dequantise_launch(planes, scales, signs, codebook, bits, dtype), taken)[0]
@@ -171,22 +170,31 @@ def _geometry(
 ) -> tuple[dict[str, int | bool | mx.Dtype], tuple[int, int, int], tuple[int, int, int]]:
     """Template parameters that both kernels have, the grid and the threadgroup."""
     rounds, d = signs.shape
-    together = max(1, min(_GROUP_VECTORS, _D_AT_MOST // d))
+    together, grid, group = _grid(vectors, d)
     second = bits[1] if len(bits) == 2 else 0
     template = {"D": d, "M": core_size(d), "ROUNDS": rounds, "FIRST": bits[0], "SECOND": second, "VECTORS": together}
+    return dict(template), grid, group
+
+
+def _grid(vectors: int, d: int) -> tuple[int, tuple[int, int, int], tuple[int, int, int]]:
+    """Vectors of a threadgroup, the grid and the threadgroup."""
+    together = max(1, min(_GROUP_VECTORS, _D_AT_MOST // d))
     group = 32 * together
-    return dict(template), (-(-vectors // together) * group, 1, 1), (group, 1, 1)
+    return together, (-(-vectors // together) * group, 1, 1), (group, 1, 1)
 
 
-def _unsupported(size: int, d: int, dtype: mx.Dtype) -> str | None:
-    """Why the kernels can't take so many elements of a dtype in vectors of d."""
+def _unsupported(size: int, d: int, dtype: mx.Dtype, other: mx.array | None) -> str | None:
+    """Why the kernels can't take so many elements of a dtype in vectors of d, with an offset or with scales."""
     if size == 0:
         return "there is nothing to do"
     if dtype not in _FLOATS:
         return f"there is no kernel for {str(dtype).removeprefix('mlx.core.')}"
+    if other is not None and other.dtype == mx.float64:
+        return "there is no kernel for float64"
     if d > _D_AT_MOST:
         return f"a vector has more than {_D_AT_MOST} elements"
-    return f"more than {_VECTORS_AT_MOST} vectors" if size // d > _VECTORS_AT_MOST else None
+    _, grid, group = _grid(size // d, d)
+    return too_large(grid, group)
 
 
 def rotate_quantise(
@@ -274,13 +282,16 @@ def _check_levels(codebook: mx.array, bits: Sequence[int]) -> None:
     total = sum(bits)
     if not bits or min(bits) < 1 or total > 8:
         raise ValueError(f"bits must be 1 to 8 in all, at least 1 a plane, not {tuple(bits)}")
-    if codebook.shape != (2**total,):
-        raise ValueError(f"levels {codebook.shape} don't fit bits = {total}")
+    if codebook.shape != (2**total,) or codebook.dtype != mx.float32:
+        raise ValueError(f"levels must be float32 for bits = {total}, not {codebook.dtype} of shape {codebook.shape}")
 
 
 def _check_thresholds(thresholds: mx.array, codebook: mx.array) -> None:
-    if thresholds.shape != (codebook.size - 1,):
-        raise ValueError(f"{codebook.size} levels have {codebook.size - 1} thresholds, not shape {thresholds.shape}")
+    if thresholds.shape != (codebook.size - 1,) or thresholds.dtype != mx.float32:
+        raise ValueError(
+            f"{codebook.size} levels have {codebook.size - 1} thresholds, float32, "
+            f"not {thresholds.dtype} of shape {thresholds.shape}"
+        )
 
 
 def _check_two_planes(bits: Sequence[int]) -> None:
@@ -294,8 +305,12 @@ def _check_planes(planes: Sequence[mx.array], scales: mx.array | None, d: int, b
     for codes, b in zip(planes, bits, strict=True):
         if codes.dtype != mx.uint32 or codes.ndim < 2 or codes.shape[-1] != words_per_row(d, b):
             raise ValueError(f"codes {codes.dtype} {codes.shape} are not rows of {d} codes of {b} bits")
+        if codes.shape[:-1] != planes[0].shape[:-1]:
+            raise ValueError(f"planes {planes[0].shape} and {codes.shape} are not of the same vectors")
     if (scales is None) != has_embedded_scale(d, bits[0]):
         raise ValueError(f"d = {d}, bits = {bits[0]}: scales must be {'absent' if scales is not None else 'given'}")
+    if scales is not None and (scales.shape != planes[0].shape[:-1] or not mx.issubdtype(scales.dtype, mx.floating)):
+        raise ValueError(f"scales {scales.dtype} {scales.shape} don't fit codes {planes[0].shape}")
 
 
 def _check_offset(offset: mx.array | None, x: mx.array) -> None:

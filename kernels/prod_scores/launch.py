@@ -11,7 +11,8 @@ from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.prod_scores import reference
 from tqcli.kernels.prod_scores.coded import Residuals, Rotated
 from tqcli.kernels.qjl.reference import project
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.queries import queries_at_once, scores_grid
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
 from tqcli.kernels.runtime.kernel import unused
 from tqcli.kernels.scales import has_embedded_scale
 
@@ -24,13 +25,10 @@ SCORES = Kernel(
     headers=("bits.h", "scales.h", "sketch.h"),
 )
 _THREADS = 256
-_QUERIES_AT_ONCE = 8
 _HELD = 4
 """Words of signs that the tables of their sums stand for at a time, at most: 2 kB a query."""
 _D_AT_MOST = 256
 """Queries lie in the threadgroup's memory."""
-_GRID_SIDE = 65535
-_INT32_MAX = 2**31 - 1
 
 
 def prod_scores(q: mx.array, first: Rotated, left: Residuals, backend: str | None = None) -> mx.array:
@@ -54,7 +52,7 @@ def scores_launch(q: mx.array, first: Rotated, left: Residuals) -> Launch:
     """Scores float32 [heads, queries, tokens] of q float32 [heads, queries, d]; heads are those of what is coded."""
     (heads, queries, d), (tokens, width) = q.shape, first.codes.shape[-2:]
     m, sign_width = left.sketch.shape[0], left.signs.shape[-1]
-    at_once = min(_QUERIES_AT_ONCE, 1 << (queries - 1).bit_length())
+    at_once = queries_at_once(queries)
     scales = unused(mx.bfloat16, 1) if first.scales is None else first.scales.reshape(heads, tokens)
     return Launch(
         kernel=SCORES,
@@ -76,7 +74,7 @@ def scores_launch(q: mx.array, first: Rotated, left: Residuals) -> Launch:
             "QUERIES": at_once,
             "HELD": min(_HELD, sign_width),
         },
-        grid=(-(-tokens // _THREADS) * _THREADS, -(-queries // at_once), heads),
+        grid=scores_grid(heads, queries, tokens, _THREADS),
         threadgroup=(_THREADS, 1, 1),
         output_shapes=((heads, queries, tokens),),
         output_dtypes=(mx.float32,),
@@ -87,14 +85,14 @@ def scores_launch(q: mx.array, first: Rotated, left: Residuals) -> Launch:
 def _unsupported(q: mx.array, first: Rotated, left: Residuals) -> str | None:
     if q.size == 0 or left.signs.size == 0:
         return "there is nothing to do"
-    if mx.float64 in (q.dtype, first.rotation.dtype, left.sketch.dtype):
+    scales = (left.scales,) if first.scales is None else (first.scales, left.scales)
+    if any(x.dtype == mx.float64 for x in (q, first.rotation, first.codebook, left.sketch, *scales)):
         return "float64"
     if q.shape[-1] > _D_AT_MOST:
         return f"vectors of more than {_D_AT_MOST} elements"
-    grouped = q.size // q.shape[-1] // math.prod(left.signs.shape[:-2])
-    if max(math.prod(left.signs.shape[:-2]), -(-grouped // _QUERIES_AT_ONCE)) > _GRID_SIDE:
-        return f"more than {_GRID_SIDE} heads or blocks of {_QUERIES_AT_ONCE} queries"
-    return "2**31 tokens or more" if left.signs.shape[-2] > _INT32_MAX else None
+    heads = math.prod(left.signs.shape[:-2])
+    queries, tokens = q.size // q.shape[-1] // heads, left.signs.shape[-2]
+    return too_large(scores_grid(heads, queries, tokens, _THREADS), (_THREADS, 1, 1))
 
 
 def _check(q: mx.array, first: Rotated, left: Residuals) -> None:

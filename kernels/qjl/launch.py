@@ -9,7 +9,8 @@ import mlx.core as mx
 
 from tqcli.kernels.bit_pack import words_per_row
 from tqcli.kernels.qjl import reference
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.queries import queries_at_once, scores_grid
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
 
 _FOLDER = Path(__file__).parent
 ENCODE = Kernel(
@@ -30,12 +31,8 @@ SCORES = Kernel(
 )
 _ENCODE_THREADS, _ENCODE_VECTORS = 128, 32
 _SCORES_THREADS = 512
-_QUERIES_AT_ONCE = 8
 _HELD = 4
 """Words of signs that the tables of their sums stand for at a time, at most: 2 kB a query."""
-_GRID_SIDE = 65535
-"""Threadgroups along the second and the third side of a grid, at most."""
-_INT32_MAX = 2**31 - 1
 _UNSKETCHED = "there is no kernel for this product of matrices"
 
 
@@ -71,7 +68,7 @@ def sketch_scores(
         raise ValueError(f"q {q.dtype} {q.shape} doesn't fit signs {signs.shape}")
     _check_sketch(sketch, q.shape[-1])
     _check_coded(signs, scales, sketch, gain)
-    taken = chosen(SCORES.name, signs.size * 32, backend, _scores_unsupported(q, signs, sketch))
+    taken = chosen(SCORES.name, signs.size * 32, backend, _scores_unsupported(q, signs, scales, sketch))
     if taken == "mlx":
         return reference.sketch_scores(q, signs, scales, sketch, gain)
     *lead, tokens, words = signs.shape
@@ -88,7 +85,7 @@ def encode_launch(x: mx.array, sketch: mx.array) -> Launch:
         kernel=ENCODE,
         inputs=(x, sketch, mx.array([n], dtype=mx.int32)),
         template={"D": d, "M": m},
-        grid=(-(-n // _ENCODE_VECTORS) * _ENCODE_THREADS, words, 1),
+        grid=_encode_grid(n, words),
         threadgroup=(_ENCODE_THREADS, 1, 1),
         output_shapes=((n, words), (n,)),
         output_dtypes=(mx.uint32, mx.uint16),
@@ -102,12 +99,12 @@ def scores_launch(projected: mx.array, signs: mx.array, scales: mx.array) -> Lau
     signs: uint32 [heads, tokens, words]; scales: float [heads, tokens].
     """
     (heads, queries, m), tokens = projected.shape, signs.shape[1]
-    at_once = min(_QUERIES_AT_ONCE, 1 << (queries - 1).bit_length())
+    at_once = queries_at_once(queries)
     return Launch(
         kernel=SCORES,
         inputs=(projected, signs, scales, mx.array([queries, tokens], dtype=mx.int32)),
         template={"M": m, "QUERIES": at_once, "HELD": min(_HELD, signs.shape[2])},
-        grid=(-(-tokens // _SCORES_THREADS) * _SCORES_THREADS, -(-queries // at_once), heads),
+        grid=scores_grid(heads, queries, tokens, _SCORES_THREADS),
         threadgroup=(_SCORES_THREADS, 1, 1),
         output_shapes=((heads, queries, tokens),),
         output_dtypes=(mx.float32,),
@@ -127,23 +124,25 @@ def unsketch(signs: mx.array, scales: mx.array, sketch: mx.array, gain: float) -
     return reference.unsketch(signs, scales, sketch, gain)
 
 
+def _encode_grid(n: int, words: int) -> tuple[int, int, int]:
+    return -(-n // _ENCODE_VECTORS) * _ENCODE_THREADS, words, 1
+
+
 def _encode_unsupported(x: mx.array, sketch: mx.array) -> str | None:
     if x.size == 0:
         return "there is nothing to do"
     if mx.float64 in (x.dtype, sketch.dtype):
         return "float64"
-    return "2**31 vectors or more" if x.size // x.shape[-1] > _INT32_MAX else None
+    return too_large(_encode_grid(x.size // x.shape[-1], words_per_row(sketch.shape[0], 1)), (_ENCODE_THREADS, 1, 1))
 
 
-def _scores_unsupported(q: mx.array, signs: mx.array, sketch: mx.array) -> str | None:
+def _scores_unsupported(q: mx.array, signs: mx.array, scales: mx.array, sketch: mx.array) -> str | None:
     if q.size == 0 or signs.size == 0:
         return "there is nothing to do"
-    if mx.float64 in (q.dtype, sketch.dtype):
+    if mx.float64 in (q.dtype, scales.dtype, sketch.dtype):
         return "float64"
-    queries, tokens = q.shape[-2], signs.shape[-2]
-    if max(math.prod(signs.shape[:-2]), -(-queries // _QUERIES_AT_ONCE)) > _GRID_SIDE:
-        return f"more than {_GRID_SIDE} heads or blocks of {_QUERIES_AT_ONCE} queries"
-    return "2**31 tokens or more" if tokens > _INT32_MAX else None
+    grid = scores_grid(math.prod(signs.shape[:-2]), q.shape[-2], signs.shape[-2], _SCORES_THREADS)
+    return too_large(grid, (_SCORES_THREADS, 1, 1))
 
 
 def _check_sketch(sketch: mx.array, d: int) -> None:

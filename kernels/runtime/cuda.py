@@ -26,9 +26,16 @@ _DECLARATION = re.compile(
 )
 
 
-@cache
 def built(kernel: Kernel) -> Any:
-    """The kernel as MLX calls it. MLX compiles it once for each set of template parameters, and keeps that."""
+    """The kernel as MLX calls it, built anew after an edit of its body.
+
+    MLX compiles it once for each text and each set of template parameters, and keeps that.
+    """
+    return _built(kernel, kernel.version())
+
+
+@cache
+def _built(kernel: Kernel, version: tuple[int, int]) -> Any:
     return mx.fast.cuda_kernel(
         name=kernel.name,
         input_names=list(kernel.inputs),

@@ -18,6 +18,9 @@ Parameter = int | bool | mx.Dtype
 Size = tuple[int, int, int]
 _ONE_OF_MANY = re.compile(r"\b1 ([a-z]+)s\b")
 _SIMD_WIDTH, _MOST_THREADS = 32, 1024
+_THREADS_A_SIDE = 2**31 - 1
+GROUPS_A_SIDE = 65535
+"""Threadgroups along the second and the third side of a grid, at most: CUDA has no more."""
 INCLUDES = Path(__file__).resolve().parent.parent / "include"
 """Where header files lie that several bodies share."""
 
@@ -51,6 +54,14 @@ class Kernel:
     def header(self) -> str:
         """The headers' text, one after the other; empty if there is none."""
         return "".join((INCLUDES / name).read_text(encoding="ascii") for name in self.headers)
+
+    def version(self) -> tuple[int, int]:
+        """Another one after the body was edited, asked at each launch: far quicker than reading the text.
+
+        An edited header is seen by the next process alone.
+        """
+        found = self.body.stat()
+        return found.st_mtime_ns, found.st_size
 
 
 @dataclass(frozen=True)
@@ -90,9 +101,24 @@ class Launch:
             raise ValueError(f"{here}{len(self.output_shapes)} output shapes for {kernel.outputs}")
         if min(grid) < 1 or any(threads % side for threads, side in zip(grid, group, strict=True)):
             raise ValueError(f"{here}grid {grid} is not a multiple of the threadgroup {group}")
+        if reason := too_large(grid, group):
+            raise ValueError(f"{here}{reason}")
         threads = group[0] * group[1] * group[2]
         if threads % _SIMD_WIDTH or threads > _MOST_THREADS:
             raise ValueError(f"{here}a threadgroup has a multiple of 32 threads up to 1024, not {threads}")
+
+
+def too_large(grid: Size, threadgroup: Size) -> str | None:
+    """Why some back-end can't run a grid of so many threads; None where all can.
+
+    Operations ask before they choose. MLX takes the sides as int32.
+    """
+    for axis, threads, side in zip("xyz", grid, threadgroup, strict=True):
+        if threads > _THREADS_A_SIDE:
+            return f"a launch of {threads} threads along {axis}, more than {_THREADS_A_SIDE}"
+        if axis != "x" and (groups := -(-threads // side)) > GROUPS_A_SIDE:
+            return f"a launch of {groups} threadgroups along {axis}, more than {GROUPS_A_SIDE}"
+    return None
 
 
 @cache

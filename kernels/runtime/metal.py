@@ -10,9 +10,16 @@ import mlx.core as mx
 from tqcli.kernels.runtime.kernel import Kernel, Launch, arguments
 
 
-@cache
 def built(kernel: Kernel) -> Any:
-    """The kernel as MLX calls it. MLX compiles it once for each set of template parameters, and keeps that."""
+    """The kernel as MLX calls it, built anew after an edit of its body.
+
+    MLX compiles it once for each text and each set of template parameters, and keeps that.
+    """
+    return _built(kernel, kernel.version())
+
+
+@cache
+def _built(kernel: Kernel, version: tuple[int, int]) -> Any:
     return mx.fast.metal_kernel(
         name=kernel.name,
         input_names=list(kernel.inputs),

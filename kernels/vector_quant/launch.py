@@ -8,7 +8,9 @@ from pathlib import Path
 import mlx.core as mx
 
 from tqcli.kernels.bit_pack import words_per_row
-from tqcli.kernels.runtime import Kernel, Launch, chosen, run
+from tqcli.kernels.queries import queries_at_once, scores_grid
+from tqcli.kernels.runtime import Kernel, Launch, chosen, run, too_large
+from tqcli.kernels.runtime.kernel import GROUPS_A_SIDE
 from tqcli.kernels.vector_quant import reference
 
 _ENTRIES_AT_MOST = 1 << 16
@@ -50,11 +52,8 @@ _TILE_ELEMENTS = 1 << 11
 _QUANTISE_THREADS, _THREADS, _LANES = 128, 256, 32
 _SPLIT_BELOW = 1 << 15
 """Sub-vectors below which the lanes of a simdgroup share out the entries: a thread each would leave a GPU idle."""
-_QUERIES_AT_ONCE = 8
 _TABLES_AT_ONCE = 1 << 26
 """Elements of the tables of one launch, about: 256 MB."""
-_GRID_SIDE = 65535
-"""Threadgroups along the second and the third side of a grid, at most."""
 _THREADS_AT_MOST = 1 << 30
 _INT32_MAX = 2**31 - 1
 
@@ -117,8 +116,7 @@ def vector_scores(q: mx.array, words: mx.array, codebook: mx.array, bits: int, b
     rows = words.reshape(-1, *words.shape[-2:])
     # Queries that share a KV head share its tables' rows.
     grouped = q.reshape(rows.shape[0], -1, d)
-    table = rows.shape[0] * (d // codebook.shape[-1]) * codebook.shape[-2]
-    step = max(1, _TABLES_AT_ONCE // (table * _QUERIES_AT_ONCE)) * _QUERIES_AT_ONCE
+    step = _queries_a_launch(rows.shape[0], grouped.shape[1], d // codebook.shape[-1], codebook.shape[-2])
     parts = []
     for start in range(0, grouped.shape[1], step):
         some = grouped[:, start : start + step]
@@ -173,15 +171,14 @@ def tables_launch(q: mx.array, codebook: mx.array) -> Launch:
     """
     (heads, queries, d), (entries, sub_dim) = q.shape, codebook.shape[-2:]
     books = codebook.shape[0] if codebook.ndim == 3 else 1
-    parts, at_once = d // sub_dim, _queries_at_once(queries)
-    blocks = -(-queries // at_once)
+    parts, at_once = d // sub_dim, queries_at_once(queries)
     return Launch(
         kernel=TABLES,
         inputs=(q, codebook, mx.array([queries, entries, books], dtype=mx.int32)),
         template={"D": d, "SUB_DIM": sub_dim, "QUERIES": at_once},
-        grid=(-(-entries // _THREADS) * _THREADS, parts * blocks, heads),
+        grid=_tables_grid(heads, queries, parts, entries),
         threadgroup=(_THREADS, 1, 1),
-        output_shapes=((heads, blocks, parts, entries, at_once),),
+        output_shapes=((heads, -(-queries // at_once), parts, entries, at_once),),
         output_dtypes=(mx.float32,),
         note=f"q {list(q.shape)}, {codebook.dtype} codebook {list(codebook.shape)}",
     )
@@ -189,13 +186,13 @@ def tables_launch(q: mx.array, codebook: mx.array) -> Launch:
 
 def scores_launch(tables: mx.array, words: mx.array, queries: int, bits: int) -> Launch:
     """Scores float32 [heads, queries, tokens] from what `tables_launch` gives and words [heads, tokens, words]."""
-    heads, blocks, parts, _, at_once = tables.shape
+    heads, _, parts, _, at_once = tables.shape
     tokens = words.shape[1]
     return Launch(
         kernel=SCORES,
         inputs=(tables, words, mx.array([queries, tokens], dtype=mx.int32)),
         template={"PARTS": parts, "BITS": bits, "QUERIES": at_once},
-        grid=(-(-tokens // _THREADS) * _THREADS, blocks, heads),
+        grid=scores_grid(heads, queries, tokens, _THREADS),
         threadgroup=(_THREADS, 1, 1),
         output_shapes=((heads, queries, tokens),),
         output_dtypes=(mx.float32,),
@@ -203,9 +200,14 @@ def scores_launch(tables: mx.array, words: mx.array, queries: int, bits: int) ->
     )
 
 
-def _queries_at_once(queries: int) -> int:
-    """A power of two, so that few kernels are compiled."""
-    return min(_QUERIES_AT_ONCE, 1 << (queries - 1).bit_length())
+def _tables_grid(heads: int, queries: int, parts: int, entries: int) -> tuple[int, int, int]:
+    return -(-entries // _THREADS) * _THREADS, parts * -(-queries // queries_at_once(queries)), heads
+
+
+def _queries_a_launch(heads: int, queries: int, parts: int, entries: int) -> int:
+    """Queries whose tables are looked up at a time: as many blocks of them as fit memory and a grid, at least one."""
+    at_once = queries_at_once(queries)
+    return max(1, min(_TABLES_AT_ONCE // (heads * parts * entries * at_once), GROUPS_A_SIDE // parts)) * at_once
 
 
 def _quantise_unsupported(x: mx.array, codebook: mx.array) -> str | None:
@@ -233,13 +235,16 @@ def _scores_unsupported(q: mx.array, words: mx.array, codebook: mx.array) -> str
         return "float64"
     if q.dtype != mx.float32:
         return f"queries of {q.dtype}"
-    return _too_many(math.prod(words.shape[:-2]), words.shape[-2])
+    heads, (entries, sub_dim) = math.prod(words.shape[:-2]), codebook.shape[-2:]
+    queries, parts = q.size // q.shape[-1] // heads, q.shape[-1] // sub_dim
+    some = min(queries, _queries_a_launch(heads, queries, parts, entries))
+    grids = _tables_grid(heads, some, parts, entries), scores_grid(heads, some, words.shape[-2], _THREADS)
+    return too_large(grids[0], (_THREADS, 1, 1)) or too_large(grids[1], (_THREADS, 1, 1))
 
 
 def _too_many(heads: int, rows: int) -> str | None:
-    if heads > _GRID_SIDE:
-        return f"more than {_GRID_SIDE} heads"
-    return "2**31 rows or more" if rows > _INT32_MAX else None
+    """Of launches with a head a threadgroup along y, and few enough threads along x for as many rows as int32 holds."""
+    return "2**31 rows or more" if rows > _INT32_MAX else too_large((_THREADS, heads, 1), (_THREADS, 1, 1))
 
 
 def _check_scores(q: mx.array, words: mx.array, codebook: mx.array, bits: int) -> None:

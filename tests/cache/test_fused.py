@@ -128,3 +128,15 @@ def test_plain_operations_answer_where_there_is_no_gpu_and_it_is_counted() -> No
     reset_used()
     run(cache, q, k, v, 70)
     assert [(use.backend, use.calls) for use in used() if use.operation == "attend"] == [("mlx", 1)]
+
+
+def test_a_step_whose_launch_no_gpu_can_run_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = LAYERS["mse, batch, window"]
+    asked = []
+    monkeypatch.setattr(fused, "unlaunchable", lambda shape, *_: asked.append(shape) or "too many vectors")
+    monkeypatch.setattr(attention, "fused", reading := Reading())
+    q, k, v = layer.tensors(TOKENS)
+    run(layer.cache(), q, k, v, 7)
+    assert not reading.answered
+    assert set(asked) <= {(4, rows * layer.q_heads // 2, layer.head_dim) for rows in (7, TOKENS % 7)}
+    assert asked

@@ -114,7 +114,7 @@ def test_wrong_planes_are_refused() -> None:
         rotate_quantise_planes(x, rotation, levels, limits, (5, 4), False)
     with pytest.raises(ValueError, match=r"1 to 8 in all.*\(4, 0\)"):
         rotate_quantise_planes(x, rotation, levels, limits, (4, 0), False)
-    with pytest.raises(ValueError, match=r"15 thresholds, not shape \(14,\)"):
+    with pytest.raises(ValueError, match=r"15 thresholds, float32, not .*\(14,\)"):
         rotate_quantise_planes(x, rotation, levels, limits[1:], (2, 2), False)
     with pytest.raises(ValueError, match="2 planes are needed"):
         unrotate_dequantise_planes([mx.zeros((2, 4), dtype=mx.uint32)], None, rotation, levels, (2, 2))

@@ -118,6 +118,22 @@ def test_wrong_arguments_are_refused() -> None:
     planes, scales = hadamard_quantise(x, signs, levels, limits, (3,), False)
     with pytest.raises(ValueError, match="float64"):
         hadamard_dequantise(planes, scales, signs, levels, (3,), mx.float64)
+    with pytest.raises(ValueError, match="levels must be float32 for bits = 3"):
+        hadamard_quantise(x, signs, mx.zeros((8,), dtype=mx.float64), limits, (3,), False)
+    with pytest.raises(ValueError, match="7 thresholds, float32, not"):
+        hadamard_quantise(x, signs, levels, limits.astype(mx.float16), (3,), False)
+
+
+def test_planes_and_scales_of_other_vectors_are_refused() -> None:
+    """The plain operations would broadcast them, and a kernel would read beyond their ends."""
+    signs, (levels, limits) = signs_of(64, 1), levels_of(64, 4)
+    planes, scales = hadamard_quantise(mx.zeros((5, 64)), signs, levels, limits, (2, 2), False)
+    assert scales is not None
+    for wrong in (scales[:1], scales[None], scales.view(mx.uint16)):
+        with pytest.raises(ValueError, match=r"scales .* don't fit codes \(5, 4\)"):
+            hadamard_dequantise(planes, wrong, signs, levels, (2, 2))
+    with pytest.raises(ValueError, match=r"planes \(5, 4\) and \(1, 4\) are not of the same vectors"):
+        hadamard_dequantise((planes[0], planes[1][:1]), scales, signs, levels, (2, 2))
 
 
 def test_no_vectors_give_no_rows() -> None:

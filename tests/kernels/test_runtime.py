@@ -6,13 +6,27 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from tqcli.errors import InputError
-from tqcli.kernels.runtime import Kernel, Launch, Use, added, backend, chosen, reset_used, run, set_backend, used
+from tqcli.kernels.runtime import (
+    Kernel,
+    Launch,
+    Use,
+    added,
+    backend,
+    chosen,
+    cuda,
+    metal,
+    reset_used,
+    run,
+    set_backend,
+    used,
+)
 from tqcli.kernels.runtime.attributes import CUDA_VALUES, METAL_ATTRIBUTES
 from tqcli.kernels.runtime.case import close, each, exactly, to_numpy
 from tqcli.kernels.runtime.cuda import shared_declarations
@@ -155,6 +169,8 @@ def test_a_launch_runs_on_gpus_only(launch: Launch) -> None:
     [
         ({"grid": (65, 1, 1)}, r"grid \(65, 1, 1\) is not a multiple"),
         ({"grid": (0, 1, 1)}, "not a multiple"),
+        ({"grid": (1 << 31, 1, 1)}, "2147483648 threads along x, more than 2147483647"),
+        ({"grid": (32, 1, 65536)}, "65536 threadgroups along z, more than 65535"),
         ({"threadgroup": (16, 1, 1)}, "a multiple of 32 threads up to 1024, not 16"),
         ({"grid": (2048, 1, 1), "threadgroup": (2048, 1, 1)}, "not 2048"),
         ({"inputs": [mx.array(1.0)]}, "none 0-dimensional"),
@@ -240,6 +256,20 @@ def test_cuda_text_has_the_body_with_its_line_numbers_after_types_and_attributes
     assert '  {\n#line 1 "twice.metal"\nuint i = thread_position_in_grid.x;\nout[i] = T(2) * x[i];\n' in kernel
     assert "const uint3 thread_position_in_grid(blockIdx.x * blockDim.x + threadIdx.x, " in kernel
     assert "thread_index_in_simdgroup" not in kernel
+
+
+@pytest.mark.parametrize("of", [cuda, metal], ids=["cuda", "metal"])
+def test_a_kernel_is_built_once_and_anew_after_an_edit(
+    of: ModuleType, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = []
+    for name in ("cuda_kernel", "metal_kernel"):
+        monkeypatch.setattr(mx.fast, name, lambda *, source, **_: texts.append(source) or len(texts))
+    assert [of.built(launch.kernel) for _ in range(3)] == [1, 1, 1]
+    launch.kernel.body.write_text("out[thread_position_in_grid.x] = T(3);\n")
+    assert [of.built(launch.kernel) for _ in range(3)] == [2, 2, 2]
+    assert "T(2) * x[i]" in texts[0]
+    assert "T(3)" in texts[1]
 
 
 def test_cuda_text_passes_shapes_that_the_body_mentions(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from tqcli.cache.tensor import TensorCache
 from tqcli.cache.visibility import Visibility
-from tqcli.kernels.attend import QUERIES_AT_MOST, Seen, Tokens, attend_by, refused
+from tqcli.kernels.attend import QUERIES_AT_MOST, Seen, Tokens, attend_by, refused, unlaunchable
 from tqcli.kernels.runtime import chosen
 
 
@@ -46,7 +46,9 @@ def readable(
     k, v = keys.packed(), values.packed()
     if isinstance(k, str) or isinstance(v, str):
         return k if isinstance(k, str) else str(v)
-    return refused(k.reader, v.reader, keys.ctx.head_dim, values.ctx.head_dim) or (k, v)
+    batch, heads, new, head_dim = queries.shape
+    shape = batch * keys.ctx.n_kv_heads, heads // keys.ctx.n_kv_heads * new, head_dim
+    return refused(k.reader, v.reader, head_dim, values.ctx.head_dim) or unlaunchable(shape, k, v) or (k, v)
 
 
 def by_kernel(
