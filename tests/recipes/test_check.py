@@ -54,6 +54,7 @@ def test_a_gate_that_asks_for_what_is_not_there(tmp_path: Path, gate: str, messa
         "metric: attention_kl, layer: 3, against: baseline, max: 1",
         "metric: kl_mean, codec: qjl@1*, against: affine@4, compare: difference, max: 0",
         "metric: relative_mse, tensor: values, max: 1",
+        "metric: relative_mse, tensor: both, level: worst_layer, max: 1",
         "metric: ratio, measure: memory, tensor: keys, min: 3",
         "metric: bytes_nominal_8192, max: 1",
         "metric: ip_slope, tensor: keys, layer: 0, max: 1",
@@ -61,6 +62,18 @@ def test_a_gate_that_asks_for_what_is_not_there(tmp_path: Path, gate: str, messa
 )
 def test_a_gate_that_can_be_judged(tmp_path: Path, gate: str) -> None:
     assert len(read(tmp_path, ALL + "gates: [{" + gate + "}]\n").gates) == 1
+
+
+def test_a_gate_on_a_floor_that_the_measure_adds(tmp_path: Path) -> None:
+    gate = "gates: [{metric: kl_mean, codec: identity, max: 0}]\n"
+    assert len(read(tmp_path, PLAIN + "measures: {perplexity: {rechunk: 64}}\n" + gate).gates) == 1
+    assert "no codec is called 'identity'" in refused(tmp_path, PLAIN + "measures: {perplexity: {}}\n" + gate)
+
+
+@pytest.mark.parametrize("value", ["true", "'0.5'"])
+def test_a_foretold_value_is_a_number(tmp_path: Path, value: str) -> None:
+    text = "name: a\ncodecs: [{codec: affine@4, predicted: {kl_mean: " + value + "}}]\n"
+    assert "must be a number" in refused(tmp_path, text)
 
 
 def test_a_gate_of_a_measure_that_is_left_out(tmp_path: Path) -> None:

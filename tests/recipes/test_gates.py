@@ -160,6 +160,7 @@ def test_levels_and_tensors() -> None:
     assert gated(tensor="both") == ("total", 0.03)
     assert gated(tensor="keys") == ("keys, total", 0.02)
     assert gated(level="worst_layer") == ("values, layer 3 (worst)", 0.045)
+    assert gated(level="worst_layer", tensor="both") == ("values, layer 3 (worst)", 0.045)
     assert gated(level="worst_layer", tensor="keys") == ("keys, layer 3 (worst)", 0.04)
     assert gated(layer=0, tensor="keys") == ("keys, layer 0", 0.01)
     assert gated(layer=0) == ("values, layer 0 (the worse)", 0.015)
@@ -243,7 +244,15 @@ def test_a_ratio_to_zero_fails_in_words() -> None:
 def test_floors_that_the_measure_added_can_be_named() -> None:
     floor = run(measure("perplexity", codec("mse@4", {}), codec("identity", {"kl_mean": metric(0)})), names=["mse@4"])
     assert one(floor, codec="identity", max=0).verdict == "pass"
-    assert [of.codec for of in judge([Gate(metric="kl_mean", max=0)], floor)] == ["mse@4"]
+    for pattern in ("*", "*?"):
+        assert [of.codec for of in judge([Gate(metric="kl_mean", codec=pattern, max=0)], floor)] == ["mse@4"]
+
+
+def test_brackets_in_a_pattern_stand_for_themselves() -> None:
+    one_of = judge([Gate(metric="kl_mean", codec="[mq]*", max=1)], study())
+    assert [(of.codec, of.verdict) for of in one_of] == [("[mq]*", "fail")]
+    named = run(measure("perplexity", codec("new [1]", {"kl_mean": metric(0)})))
+    assert one(named, codec="new [?]", max=0).verdict == "pass"
 
 
 def test_exit_codes() -> None:
