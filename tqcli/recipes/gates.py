@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from tqcli.recipes.estimates import Estimate, Kind, Unclear, difference, ratio, verdict, worst
 from tqcli.recipes.expand import BASELINE, gated
 from tqcli.recipes.schema import Gate
-from tqcli.report.basis import basis_differences, incomparable
+from tqcli.report.basis import incomparable, other_codec, other_windows
 from tqcli.report.run import GateResult, RunResult
 from tqcli.report.schema import CodecResult, Metric, Metrics
 
@@ -82,6 +82,9 @@ def _judge_codec(gate: Gate, name: str, result: RunResult, baseline: RunResult |
             raise Unclear(f"{other} has no {gate.metric} for {', '.join(missing)}")
         if left := [place for place in theirs if place not in found]:
             remarks.append(f"{other} also has {', '.join(left)}, which {name} lacks")
+        if gate.against == BASELINE and baseline is not None:
+            windows = other_windows(result.measures[measure], baseline.measures[measure])
+            remarks += [f"the baseline has other windows: {windows}"] if windows else []
         combine = ratio if gate.compare == "ratio" else difference
         references = [Estimate.of(theirs[place], f"{other}'s {gate.metric}, {place}") for place in places]
         if any(of.has_interval for of in estimates) and not any(of.has_interval for of in references):
@@ -125,8 +128,10 @@ def _other_side(
         return gate.against, _find(gate, measure, gate.against, result, gate.against)
     if baseline is None:
         raise Unclear("there is no baseline run to compare with; name its folder as `baseline` of the recipe")
-    if reason := incomparable(basis_differences(result, baseline)):
+    if reason := incomparable(result, baseline):
         raise Unclear(f"the baseline can't be compared with: {reason}")
+    if differing := other_codec(result, baseline, name):
+        raise Unclear(f"the baseline's {name} is another codec: {differing}; measure the baseline anew, or rename one")
     if measure not in baseline.measures:
         raise Unclear(f"the baseline run has no {measure}")
     return "the baseline", _find(gate, measure, name, baseline, f"the baseline's {name}")
