@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from writing import PLAIN, read, refused
 
+from tqcli.errors import InputError
+from tqcli.recipes.load import load_recipe
+
 ALL = """name: mine
 codecs: [affine@4, fp16, qjl@1]
 control: fp16
@@ -84,6 +87,21 @@ def test_a_gate_of_a_measure_that_is_left_out(tmp_path: Path) -> None:
 def test_a_gate_against_a_baseline_that_is_not_named(tmp_path: Path) -> None:
     text = PLAIN + "gates:\n- metric: attention_kl\n  max: 1\n  against: baseline\n"
     assert refused(tmp_path, text).startswith("mine.yaml:6: gates.0: the recipe names no baseline; ")
+
+
+def test_a_baseline_of_the_command_line_does_without_the_recipes(tmp_path: Path) -> None:
+    gated = PLAIN + "gates: [{metric: attention_kl, max: 1, against: baseline}]\n"
+    for text in (gated, gated + "baseline: runs/old\n"):
+        file = tmp_path / "mine.yaml"
+        file.write_text(text)
+        assert load_recipe(str(file), baseline=Path("runs/new")).baseline == "runs/new"
+
+
+def test_a_baseline_that_no_gate_compares_with(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(PLAIN + "gates: [{metric: attention_kl, max: 1}]\n")
+    with pytest.raises(InputError, match="is against the baseline, so --baseline runs/new would do nothing; leave it"):
+        load_recipe(str(file), baseline=Path("runs/new"))
 
 
 def test_a_gate_that_is_about_no_codec(tmp_path: Path) -> None:

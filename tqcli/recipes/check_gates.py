@@ -29,7 +29,7 @@ def _codec_problem(recipe: Recipe, gate: Gate, names: list[str]) -> tuple[Path, 
         return ("codec",), f"no codec is called {gate.codec!r}{others}"
     if gate.against == BASELINE:
         if recipe.baseline is None:
-            return ("against",), "the recipe names no baseline; add baseline: with the folder of a run"
+            return ("against",), "the recipe names no baseline; add baseline: with the folder of a run, or --baseline"
     elif gate.against is not None and gate.against not in names:
         return ("against",), f"no codec is called {gate.against!r}; {nearest(gate.against, [*names, BASELINE])}"
     return None
