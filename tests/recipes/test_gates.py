@@ -254,7 +254,8 @@ def test_a_baseline_whose_codec_only_has_the_name_in_common_is_none(changed: dic
 def windowed(tokens_sha256: str | None = None, text: str = "b", **changed: Any) -> RunResult:
     hashes = {"text_sha256": text, "tokens_sha256": tokens_sha256}
     dataset = TEXT | {"windows": 4, "tokens": 96} | hashes | changed
-    return run(measure("perplexity", codec("mse@4", {"kl_mean": metric(1, 0.9, 1.1)}), dataset=dataset), dataset=dataset)
+    measured = codec("mse@4", {"kl_mean": metric(1, 0.9, 1.1)})
+    return run(measure("perplexity", measured, dataset=dataset), dataset=dataset)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def gated(gate: Gate, names: Sequence[str], control: str | None, floors: Sequenc
 
 def _check_number(codecs: int) -> None:
     if codecs > _MOST:
-        raise InputError(f"that comes to {codecs:,} codecs; a recipe may have {_MOST:,}: leave out some bits or options")
+        raise InputError(f"that comes to {codecs:,} codecs; a recipe may have {_MOST:,}; leave some out")
 
 
 def _texts(entry: CodecEntry) -> Iterator[str]:
