@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_runs import TEXT, codec, measure, metric, row, run
+from made_runs import TEXT, codec, failure, measure, metric, row, run
 from running import done, make_capture, refusal, tq
 
 from tqcli.report.run import RunResult
@@ -52,9 +52,39 @@ def test_a_regression_is_exit_code_1_and_within_the_tolerance_0(before: Path, tm
 
 def test_within_the_intervals_there_is_no_difference(before: Path, tmp_path: Path) -> None:
     after = write(tmp_path / "after", study(0.11, layers=0))
-    outcome = done("diff", before, after)
+    outcome = done("diff", after, before)
     assert outcome.out.startswith("no difference: of 2 metrics 1 are the same, the intervals of the others overlap\n")
+    assert "only B has perplexity: mse@4 | affine@4, layer 0; perplexity: mse@4 | affine@4, layer 1" in outcome.out
+
+
+@pytest.mark.parametrize("form", ["terminal", "md"])
+def test_what_only_a_has_is_exit_code_1(before: Path, tmp_path: Path, form: str) -> None:
+    after = write(tmp_path / "after", study(0.11, layers=0))
+    outcome = tq("diff", before, after, "--format", form)
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[0].removeprefix("**tq diff**: ") == (
+        "nothing that both have is different: of 2 metrics 1 are the same, the intervals of the others overlap; "
+        "B lacks 2 of what A has"
+    )
+    if form == "md":
+        return
     assert "only A has perplexity: mse@4 | affine@4, layer 0; perplexity: mse@4 | affine@4, layer 1" in outcome.out
+
+
+def test_a_value_that_became_none_is_exit_code_1(before: Path, tmp_path: Path) -> None:
+    broken = study()
+    broken.measures["perplexity"].codecs[0].total["kl_mean"] = metric(None)
+    outcome = tq("diff", before, write(tmp_path / "after", broken))
+    assert outcome.code == 1
+    assert "only A has perplexity: mse@4 | affine@4, total, kl_mean" in outcome.out
+
+
+def test_failures_of_b_are_listed(before: Path, tmp_path: Path) -> None:
+    after = write(tmp_path / "after", study().model_copy(update={"failures": [failure()]}))
+    out = done("diff", before, after).out
+    assert out.startswith("no difference: all 4 metrics are the same; 1 step of B failed\n")
+    assert "failed in B: perplexity of qjl@4: no memory" in out
+    assert "- failed in B: perplexity of qjl@4: no memory" in done("diff", before, after, "--format", "md").out
 
 
 def test_the_json_is_one_document_either_way(before: Path, tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from writing import PLAIN, read, refused
 
+from tqcli.errors import InputError
+from tqcli.recipes.load import load_recipe
+
 ALL = """name: mine
 codecs: [affine@4, fp16, qjl@1]
 control: fp16
@@ -54,6 +57,7 @@ def test_a_gate_that_asks_for_what_is_not_there(tmp_path: Path, gate: str, messa
         "metric: attention_kl, layer: 3, against: baseline, max: 1",
         "metric: kl_mean, codec: qjl@1*, against: affine@4, compare: difference, max: 0",
         "metric: relative_mse, tensor: values, max: 1",
+        "metric: relative_mse, tensor: both, level: worst_layer, max: 1",
         "metric: ratio, measure: memory, tensor: keys, min: 3",
         "metric: bytes_nominal_8192, max: 1",
         "metric: ip_slope, tensor: keys, layer: 0, max: 1",
@@ -61,6 +65,18 @@ def test_a_gate_that_asks_for_what_is_not_there(tmp_path: Path, gate: str, messa
 )
 def test_a_gate_that_can_be_judged(tmp_path: Path, gate: str) -> None:
     assert len(read(tmp_path, ALL + "gates: [{" + gate + "}]\n").gates) == 1
+
+
+def test_a_gate_on_a_floor_that_the_measure_adds(tmp_path: Path) -> None:
+    gate = "gates: [{metric: kl_mean, codec: identity, max: 0}]\n"
+    assert len(read(tmp_path, PLAIN + "measures: {perplexity: {rechunk: 64}}\n" + gate).gates) == 1
+    assert "no codec is called 'identity'" in refused(tmp_path, PLAIN + "measures: {perplexity: {}}\n" + gate)
+
+
+@pytest.mark.parametrize("value", ["true", "'0.5'"])
+def test_a_foretold_value_is_a_number(tmp_path: Path, value: str) -> None:
+    text = "name: a\ncodecs: [{codec: affine@4, predicted: {kl_mean: " + value + "}}]\n"
+    assert "must be a number" in refused(tmp_path, text)
 
 
 def test_a_gate_of_a_measure_that_is_left_out(tmp_path: Path) -> None:
@@ -71,6 +87,21 @@ def test_a_gate_of_a_measure_that_is_left_out(tmp_path: Path) -> None:
 def test_a_gate_against_a_baseline_that_is_not_named(tmp_path: Path) -> None:
     text = PLAIN + "gates:\n- metric: attention_kl\n  max: 1\n  against: baseline\n"
     assert refused(tmp_path, text).startswith("mine.yaml:6: gates.0: the recipe names no baseline; ")
+
+
+def test_a_baseline_of_the_command_line_does_without_the_recipes(tmp_path: Path) -> None:
+    gated = PLAIN + "gates: [{metric: attention_kl, max: 1, against: baseline}]\n"
+    for text in (gated, gated + "baseline: runs/old\n"):
+        file = tmp_path / "mine.yaml"
+        file.write_text(text)
+        assert load_recipe(str(file), baseline=Path("runs/new")).baseline == "runs/new"
+
+
+def test_a_baseline_that_no_gate_compares_with(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(PLAIN + "gates: [{metric: attention_kl, max: 1}]\n")
+    with pytest.raises(InputError, match="is against the baseline, so --baseline runs/new would do nothing; leave it"):
+        load_recipe(str(file), baseline=Path("runs/new"))
 
 
 def test_a_gate_that_is_about_no_codec(tmp_path: Path) -> None:

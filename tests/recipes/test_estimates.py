@@ -90,9 +90,10 @@ def test_an_infinite_value_fails_on_the_wrong_side_alone() -> None:
     assert verdict(Estimate(-math.inf, -math.inf, 9), "min", 5) == "fail"
 
 
-def test_an_end_that_is_not_known_is_unbounded() -> None:
-    assert Estimate.of(metric(1, math.nan, 2), "x") == Estimate(1, -math.inf, 2)
-    assert Estimate.of(metric(1, 0.5), "x") == Estimate(1, 0.5, math.inf)
+def test_an_interval_without_one_of_its_ends_is_none() -> None:
+    for ends in ((math.nan, 2), (0.5, math.nan), (0.5, None), (math.nan, math.nan)):
+        assert Estimate.of(metric(1, *ends), "x") == Estimate(1)
+    assert Estimate.of(metric(1, 0.5, math.inf), "x") == Estimate(1, 0.5, math.inf)
     for value in (None, math.nan):
         with pytest.raises(Unclear, match=r"^x (has no value|is not a number)"):
             Estimate.of(metric(value), "x")

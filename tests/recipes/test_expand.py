@@ -108,6 +108,15 @@ def test_long_lists_of_layers_are_cut_but_told_apart() -> None:
         ({"codec": "affine@4", "name": "all*"}, "'all*'"),
         ({"codec": "affine@4", "name": " "}, "' '"),
         ({"codec": "affine", "bits": [4, 4]}, "two codecs are called 'affine@4'"),
+        ({"codec": "affine@4", "name": "uncompressed"}, "'uncompressed' means something else"),
+        ({"codec": "affine@4", "name": "identity"}, "'identity' means something else"),
+        ({"codec": "identity", "name": "fp16"}, "'fp16' means something else"),
+        ({"codec": "turboquant-mse", "bits": 2.9999999999}, "bits '2.9999999999' has more digits"),
+        ({"codec": "turboquant-mse", "bits": "4/2.9999999999"}, "bits '4/2.9999999999' has more digits"),
+        (
+            {"codec": "affine", "bits": [2, 3, 4], "options": {"seed": list(range(1001))}},
+            "3,003 codecs; a recipe may have 1,000",
+        ),
         ("fp16", "two codecs are called 'fp16'"),
     ],
 )
@@ -129,3 +138,21 @@ def test_a_gate_is_about_the_codecs_that_match() -> None:
     assert of("turboquant-mse@?") == ["turboquant-mse@2"]
     assert of("affine*") == ["affine@4"]
     assert of("turboquant-mse@[2]") == []
+    assert of("qjl@1 | turboquant-mse@2") == every[1:2]
+
+
+def test_floors_of_noise_are_gated_where_they_are_named_and_not_by_patterns() -> None:
+    def of(pattern: str, *names: str) -> list[str]:
+        return gated(Gate(metric="kl_mean", codec=pattern, max=1), names, None)
+
+    assert of("*?", "affine@4") == ["affine@4"]
+    assert of("i*", "affine@4") == []
+    assert of("identity", "affine@4") == ["identity"]
+    assert of("*?", "affine@4", "fp16") == ["affine@4", "fp16"]
+
+
+def test_a_recipe_of_very_many_codecs_is_refused_at_once() -> None:
+    axes = {"codec": "turboquant-mse@4", "options": {"seed": list(range(600))}}
+    assert len(codecs(axes)) == 600
+    with pytest.raises(InputError, match=r"codecs.1: that comes to 1,200 codecs"):
+        codecs(axes, axes | {"options": {"seed": list(range(600, 1200))}})

@@ -160,6 +160,7 @@ def test_levels_and_tensors() -> None:
     assert gated(tensor="both") == ("total", 0.03)
     assert gated(tensor="keys") == ("keys, total", 0.02)
     assert gated(level="worst_layer") == ("values, layer 3 (worst)", 0.045)
+    assert gated(level="worst_layer", tensor="both") == ("values, layer 3 (worst)", 0.045)
     assert gated(level="worst_layer", tensor="keys") == ("keys, layer 3 (worst)", 0.04)
     assert gated(layer=0, tensor="keys") == ("keys, layer 0", 0.01)
     assert gated(layer=0) == ("values, layer 0 (the worse)", 0.015)
@@ -232,6 +233,50 @@ def test_a_baseline_of_something_else_is_no_baseline(changed: dict[str, Any], wo
     assert words in judged.reason
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"codec": "affine@2"}, "codec affine@2, not mse@4"),
+        ({"sinks": 0}, "sinks 0, not 4"),
+        ({"sinks": 0, "recent": 64}, "sinks 0, not 4, recent 64, not 32"),
+        ({"layer_bits": "0:8"}, "layer_bits 0:8, not none"),
+    ],
+)
+def test_a_baseline_whose_codec_only_has_the_name_in_common_is_none(changed: dict[str, Any], words: str) -> None:
+    before = study()
+    before.codecs[0] = before.codecs[0].model_copy(update=changed)
+    judged = one(study(), before, against="baseline", max=9)
+    assert (judged.verdict, judged.value) == ("fail", None)
+    assert f"the baseline's mse@4 is another codec: {words}" in judged.reason
+    assert one(study(), before, codec="qjl@4", against="baseline", max=9).verdict == "pass"
+
+
+def windowed(tokens_sha256: str | None = None, text: str = "b", **changed: Any) -> RunResult:
+    hashes = {"text_sha256": text, "tokens_sha256": tokens_sha256}
+    dataset = TEXT | {"windows": 4, "tokens": 96} | hashes | changed
+    measured = codec("mse@4", {"kl_mean": metric(1, 0.9, 1.1)})
+    return run(measure("perplexity", measured, dataset=dataset), dataset=dataset)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"windows": 8}, "windows 8, not 4"),
+        ({"tokens": 32, "tokens_sha256": "d"}, "tokens 32, not 96"),
+        ({"tokens_sha256": "d"}, "tokens_sha256 d, not none"),
+    ],
+)
+def test_a_baseline_of_other_windows_is_compared_with_a_remark(changed: dict[str, Any], words: str) -> None:
+    judged = one(windowed(), windowed(**changed), against="baseline", max=2)
+    assert (judged.verdict, judged.reason) == ("pass", f"the baseline has other windows: {words}")
+    assert one(windowed(), windowed(), against="baseline", max=2).reason == ""
+
+
+def test_the_same_tokens_are_the_same_text_in_a_file_of_another_name() -> None:
+    assert one(windowed("d"), windowed("d", text="e"), against="baseline", max=2).verdict == "pass"
+    assert "another text" in one(windowed("d"), windowed("f", text="e"), against="baseline", max=2).reason
+
+
 def test_a_ratio_to_zero_fails_in_words() -> None:
     lossless = run(measure("perplexity", codec("mse@4", {"kl_mean": metric(0, 0, 0)})))
     judged = one(study(), lossless, against="baseline", max=2)
@@ -243,7 +288,15 @@ def test_a_ratio_to_zero_fails_in_words() -> None:
 def test_floors_that_the_measure_added_can_be_named() -> None:
     floor = run(measure("perplexity", codec("mse@4", {}), codec("identity", {"kl_mean": metric(0)})), names=["mse@4"])
     assert one(floor, codec="identity", max=0).verdict == "pass"
-    assert [of.codec for of in judge([Gate(metric="kl_mean", max=0)], floor)] == ["mse@4"]
+    for pattern in ("*", "*?"):
+        assert [of.codec for of in judge([Gate(metric="kl_mean", codec=pattern, max=0)], floor)] == ["mse@4"]
+
+
+def test_brackets_in_a_pattern_stand_for_themselves() -> None:
+    one_of = judge([Gate(metric="kl_mean", codec="[mq]*", max=1)], study())
+    assert [(of.codec, of.verdict) for of in one_of] == [("[mq]*", "fail")]
+    named = run(measure("perplexity", codec("new [1]", {"kl_mean": metric(0)})))
+    assert one(named, codec="new [?]", max=0).verdict == "pass"
 
 
 def test_exit_codes() -> None:

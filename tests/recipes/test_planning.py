@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import codec, measure, metric, row
+from made_runs import MODEL, TEXT, codec, measure, metric, row, run
 from running import done, refusal, tq
 from studies import recipe, result
 
@@ -16,6 +16,7 @@ from tqcli.cli.plan import parse_size
 from tqcli.errors import InputError
 from tqcli.recipes.allocate import Choice, allocate, hull
 from tqcli.recipes.curves import read_curves
+from tqcli.recipes.sweep import sweep_of
 
 BITS = (1, 2, 3, 4)
 
@@ -126,6 +127,22 @@ def test_curves_are_read_by_tensor_and_parts_that_do_not_add_up_are_corrected() 
 def test_sweeps_that_are_not_whole(codecs: list[object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_curves(measure("perplexity", *codecs))  # type: ignore[arg-type]
+
+
+def test_what_a_sweep_learned_from_is_learned_from_again_but_for_other_windows() -> None:
+    dataset = TEXT | {"windows": 2, "tokens": 96}
+    of = measure("perplexity", swept("affine@2", 0.1, (0.1,)), dataset=dataset, model=MODEL | {"compute_dtype": "f"})  # type: ignore[arg-type]
+    calibration = {"spec": "sample", "windows": 1, "tokens": 64, "seed": 1}
+    settings = sweep_of(run(of, recipe={"calibration": calibration})).settings
+    assert settings["calibration"] == {"spec": "sample", "windows": 1, "tokens": 64}
+    assert settings["seed"] == 1
+    assert "calibration" not in sweep_of(run(of)).settings
+
+
+def test_plain_results_with_layers_of_other_bits_are_no_sweep() -> None:
+    settings, dataset = {"layer_bits": {"0": [8, None]}}, TEXT | {"windows": 2, "tokens": 96}
+    with pytest.raises(InputError, match="measure it without --layer-bits"):
+        sweep_of(measure("perplexity", dataset=dataset, model=MODEL | {"compute_dtype": "f"}, settings=settings))
 
 
 @pytest.mark.parametrize(("text", "size"), [("200MB", 2e8), ("1.5GiB", 1.5 * 2**30), ("7", 7), ("3 kb", 3000)])

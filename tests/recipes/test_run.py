@@ -251,6 +251,9 @@ def test_a_stored_run_is_a_baseline(tmp_path: Path) -> None:
     assert outcome.code in (0, 3), outcome.err
     assert result(tmp_path)["gates"][0]["value"] == 1
     assert "no run" in run(tmp_path, gates=gates, baseline=str(tmp_path / "no run")).err
+    assert run(tmp_path, "--baseline", tmp_path / "old", gates=gates).code == outcome.code
+    assert result(tmp_path)["gates"][0]["value"] == 1
+    assert "would do nothing" in refusal("run", recipe(tmp_path), "--baseline", tmp_path / "old")
 
 
 def test_a_dry_run_tells_what_would_be_done_and_does_nothing(tmp_path: Path) -> None:

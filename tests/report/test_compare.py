@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import MODEL, TEXT, codec, measure, metric, row, run
+from made_runs import MODEL, TEXT, codec, failure, measure, metric, row, run
 
 from tqcli.report.compare import Change, compare
 from tqcli.report.run import RunResult
@@ -31,6 +31,12 @@ def test_intervals_that_overlap_are_no_difference() -> None:
     assert (found.better, found.regression, found.relative) == (False, True, pytest.approx(0.3))
     assert change(metric(1, 0.9, 1.1), metric(1.05)) is None
     assert change(metric(1, 0.9, 1.1), metric(1.2)) is not None
+
+
+def test_an_interval_with_an_end_that_is_not_a_number_is_none() -> None:
+    found = change(metric(1, math.nan, 3), metric(2, 0.5, math.nan))
+    assert found is not None
+    assert (found.regression, found.a.ci_low, found.a.ci_high) == (True, None, None)
 
 
 def test_without_intervals_float_noise_is_no_difference() -> None:
@@ -126,6 +132,28 @@ def test_what_only_one_has_is_listed_as_a_whole() -> None:
     assert comparison.only_a == ["perplexity: mse@4, total, ppl", "perplexity: mse@4, layer 1", "perplexity: qjl@4"]
     assert comparison.only_b == ["attention"]
     assert comparison.compared == comparison.equal == 2
+    assert comparison.is_worse and not comparison.regressions
+    assert compare(b, b).is_worse is compare(fewer_of(a), a).is_worse is False
+
+
+def fewer_of(of: RunResult) -> RunResult:
+    """Without its last codec."""
+    perplexity = of.measures["perplexity"]
+    less = perplexity.model_copy(update={"codecs": perplexity.codecs[:-1]})
+    return of.model_copy(update={"measures": {"perplexity": less}})
+
+
+def test_what_varies_and_is_missing_is_not_worse() -> None:
+    speed = {"tokens_per_second": metric(100, higher_is_better=True)}
+    a, b = (run(measure("perplexity", codec("mse@4", {"kl_mean": metric(1)} | of))) for of in (speed, {}))
+    assert compare(a, b).only_a == [] and not compare(a, b).is_worse
+    assert compare(a, b, metric="*s*").is_worse
+
+
+def test_failures_of_what_is_now_are_told() -> None:
+    a, b = (with_metric(metric(1)).model_copy(update={"failures": of}) for of in ([], [failure()]))
+    assert compare(a, b).failures_b == ["perplexity of qjl@4: no memory"]
+    assert compare(b, a).failures_b == []
 
 
 def test_what_varies_from_run_to_run_is_compared_where_it_is_named() -> None:

@@ -26,7 +26,7 @@ def diff(
 ) -> None:
     """Compares two runs metric by metric, codec by codec: what is different beyond its interval, better or worse.
 
-    Exit code 1: something is worse than --tolerance allows.
+    Exit code 1: something is worse than --tolerance allows, or missing in B.
 
     Example: tq diff runs/before runs/after --tolerance 0.05
     """
@@ -46,5 +46,5 @@ def diff(
         print(diff_markdown(comparison), end="")
     else:
         print_diff(comparison)
-    if comparison.regressions:
+    if comparison.is_worse:
         raise typer.Exit(1)

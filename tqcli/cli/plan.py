@@ -13,6 +13,11 @@ from tqcli.errors import InputError
 if TYPE_CHECKING:
     from tqcli.recipes.plan import Planned
 
+_LONGEST = 1 << 24
+"""Tokens of a cache: bytes are counted over arrays of positions."""
+_SHOWN = 40
+"""Characters of a value that are shown."""
+
 
 def plan(
     sweep: Annotated[
@@ -48,23 +53,26 @@ def plan(
     from tqcli.models import load
     from tqcli.recipes.curves import read_curves
     from tqcli.recipes.plan import Budget, CacheBytes, plan_bits
-    from tqcli.recipes.planned_recipe import recipe_of, settings_of
+    from tqcli.recipes.planned_recipe import check_recipe, recipe_of
+    from tqcli.recipes.sweep import sweep_of
     from tqcli.report.load import read_result
     from tqcli.storage import check_file, write_file
 
     budget = _budget(bits, memory, kl)
-    if context < 1:
-        raise InputError(f"--context must be 1 or more, not {context}")
+    if not 1 <= context <= _LONGEST:
+        raise InputError(f"--context must be 1 to {_LONGEST}, not {context}")
     if out is not None:
         check_file(out)
-    found = settings_of(read_result(sweep))
+    found = sweep_of(read_result(sweep))
     curves = read_curves(found.result)
     loaded = load(model or found.model, found.dtype)
+    found.check_model(loaded)
     most = curves.codec.with_bits(max(next(iter(curves.kl.values()))))
     sizes = CacheBytes.of_model(loaded.model, most, context, sinks, recent, found.cache_dtype)
     planned = plan_bits(curves, sizes, Budget(*budget), context, sinks, recent)
     document = recipe_of(planned, curves, found, model or found.model)
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+    check_recipe(text)
     _say(planned)
     if json:
         from json import dumps
@@ -83,12 +91,14 @@ def _budget(
     given = {"--bits": bits, "--memory": memory, "--kl": kl}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
-        what = " and ".join(named) if named else "none"
-        raise InputError(f"a plan keeps to one of --bits, --memory and --kl; {what} is named")
+        what = f"{' and '.join(named)} are named" if named else "none is named"
+        raise InputError(f"a plan keeps to one of --bits, --memory and --kl; {what}")
     size = None if memory is None else parse_size(memory)
     for name, value in (("--bits", bits), ("--memory", size), ("--kl", kl)):
         if value is not None and not 0 < value < float("inf"):
-            raise InputError(f"{name} must be more than 0, not {given[name]}")
+            shown = str(given[name])
+            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            raise InputError(f"{name} must be more than 0, and a finite number, not {shown}")
     return bits, size, kl
 
 
@@ -105,8 +115,11 @@ def parse_size(text: str) -> float:
 
 
 def _say(planned: Planned) -> None:
+    of, beside = planned, [str(plan.codec) for plan in (planned.uniform, planned.above) if plan is not None]
     say(
-        f"{planned.bits_effective:.3f} bits an element at {planned.tokens} tokens, {planned.bytes / 1e6:.1f} MB; "
-        f"mean KL foretold: {planned.kl_predicted:.3g}; beside it {planned.uniform.codec} for all layers, "
-        f"{planned.uniform_bytes / 1e6:.1f} MB"
+        f"{of.bits_effective:.3f} bits an element at {of.tokens} tokens, {of.bytes / 1e6:.1f} MB; "
+        f"mean KL foretold: {of.kl_predicted:.3g}; beside it {' and '.join(beside) or 'nothing'} for all layers"
     )
+    if of.uniform is None or of.is_uniform:
+        why = f"that is {of.plan.codec} for all layers" if of.is_uniform else "no codec for all layers takes as little"
+        say(f"{why}, so the recipe has no gate against one; allow other bytes, or sweep more bits, for a choice")

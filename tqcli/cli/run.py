@@ -49,10 +49,10 @@ def run(
     from tqcli.recipes.runner import CACHE, Study
     from tqcli.report.output import check_run_folder, write_run
 
-    loaded = load_recipe(recipe, changes or ())
+    loaded = load_recipe(recipe, changes or (), baseline)
     folder = out or Path("runs") / loaded.name
     check_run_folder(folder)
-    stored = _baseline(loaded, baseline)
+    stored = _baseline(loaded)
     study = Study.of(loaded, cache or CACHE)
     if dry_run:
         _print_plan(study, folder, json)
@@ -72,11 +72,10 @@ def run(
         raise typer.Exit(code)
 
 
-def _baseline(recipe: Recipe, named: Path | None) -> RunResult | None:
+def _baseline(recipe: Recipe) -> RunResult | None:
     from tqcli.report.load import load_run
 
-    path = named or (None if recipe.baseline is None else Path(recipe.baseline).expanduser())
-    return None if path is None else load_run(path)
+    return None if recipe.baseline is None else load_run(Path(recipe.baseline).expanduser())
 
 
 def _print(result: RunResult, written: list[Path], ci: str | None, json: bool) -> None:

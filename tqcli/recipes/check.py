@@ -50,6 +50,7 @@ def check(recipe: Recipe, root: Node) -> list[Problem]:
 def _codecs(recipe: Recipe, root: Node, wrong: Callable[[Path, str], None]) -> dict[int, list[StudyCodec]]:
     """The codecs of each entry."""
     made: dict[int, list[StudyCodec]] = {}
+    names: set[str] = set()
     if recipe.layer_bits is not None:
         try:
             expand_entry(recipe.model_copy(update={"codecs": ["identity"]}), 0)
@@ -58,8 +59,7 @@ def _codecs(recipe: Recipe, root: Node, wrong: Callable[[Path, str], None]) -> d
             return {}
     for index, entry in enumerate(recipe.codecs):
         try:
-            before = [codec for codecs in made.values() for codec in codecs]
-            made[index] = unlike(expand_entry(recipe, index), before)
+            made[index] = unlike(expand_entry(recipe, index), names)
         except InputError as e:
             split = isinstance(entry, str) and "=" in entry and "@" not in entry
             node = child(root, "codecs")

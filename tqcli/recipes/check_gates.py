@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tqcli.layers import parse_layers
-from tqcli.recipes.expand import BASELINE, gated
+from tqcli.recipes.expand import BASELINE, FLOORS, gated
 from tqcli.recipes.metric_names import METRICS, Given
 from tqcli.recipes.schema import Gate, MeasureName, Recipe
 from tqcli.recipes.tree import Path
@@ -22,12 +22,14 @@ def gate_problem(recipe: Recipe, gate: Gate, names: list[str]) -> tuple[Path, st
 
 
 def _codec_problem(recipe: Recipe, gate: Gate, names: list[str]) -> tuple[Path, str] | None:
-    if not gated(gate, names, recipe.control):
+    perplexity = recipe.measures.perplexity
+    floors = FLOORS if perplexity is not None and perplexity.rechunk and gate.measure in (None, "perplexity") else ()
+    if not gated(gate, names, recipe.control, floors):
         others = "; the control alone is there" if gate.codec == "*" else f"; {nearest(gate.codec, names)}"
         return ("codec",), f"no codec is called {gate.codec!r}{others}"
     if gate.against == BASELINE:
         if recipe.baseline is None:
-            return ("against",), "the recipe names no baseline; add baseline: with the folder of a run"
+            return ("against",), "the recipe names no baseline; add baseline: with the folder of a run, or --baseline"
     elif gate.against is not None and gate.against not in names:
         return ("against",), f"no codec is called {gate.against!r}; {nearest(gate.against, [*names, BASELINE])}"
     return None

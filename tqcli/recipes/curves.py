@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from tqcli.codecs.spec import CodecPair, CodecSpec, parse_codec
 from tqcli.errors import InputError
@@ -68,7 +68,7 @@ def read_curves(result: Result) -> Curves:
             continue
         part, spec = found
         total = codec.total.get(METRIC)
-        if part == "both" and spec.bits is not None and total is not None and total.value is not None:
+        if part == "both" and spec.bits is not None and total is not None and _is_number(total.value):
             whole[replace(spec, bits=None)][spec.bits] = total.value
         if codec.layers and spec.bits is not None:
             specs.add(replace(spec, bits=None))
@@ -97,16 +97,23 @@ def _part(pair: CodecPair) -> tuple[Part, CodecSpec] | None:
 
 def _add_layers(kl: dict[tuple[int, Part], dict[float, float]], codec: CodecResult, part: Part, bits: float) -> None:
     for row in codec.layers:
-        metric = row.metrics.get(METRIC)
-        if metric is not None and metric.value is not None and math.isfinite(metric.value):
-            kl[row.layer, part][bits] = metric.value
+        metric, curve = row.metrics.get(METRIC), kl[row.layer, part]  # known, even if it has no finite divergence
+        if metric is not None and _is_number(metric.value):
+            curve[bits] = metric.value
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def _complete(kl: Mapping[tuple[int, Part], dict[float, float]]) -> dict[tuple[int, Part], dict[float, float]]:
-    """Raises `InputError` for a layer of which only keys, or only values, were swept, or at one number of bits."""
+    """Raises `InputError` for a layer of which only keys, or only values, were swept, or too few bits."""
     layers: dict[int, set[Part]] = defaultdict(set)
     for (layer, part), curve in kl.items():
         layers[layer].add(part)
+        if not curve:
+            of = f"layer {layer}" if part == "both" else f"the {part} of layer {layer}"
+            raise InputError(f"the divergence of {of} is infinite at all bits that were swept; sweep more bits")
         if len(curve) < 2:
             raise InputError(f"layer {layer} was swept at {next(iter(curve)):g} bits alone; add other bits")
     every: Sequence[set[Part]] = list(layers.values())

@@ -27,14 +27,12 @@ class Estimate:
 
     @classmethod
     def of(cls, metric: Metric, what: str) -> Estimate:
-        """Raises `Unclear` where there is no number. An end that is NaN or lacks alone is unbounded."""
+        """Raises `Unclear` where there is no number."""
         if metric.value is None:
             raise Unclear(f"{what} has no value")
         if math.isnan(metric.value):
             raise Unclear(f"{what} is not a number (NaN)")
-        if metric.ci_low is None and metric.ci_high is None:
-            return cls(metric.value)
-        return cls(metric.value, _end(metric.ci_low, -math.inf), _end(metric.ci_high, math.inf))
+        return cls(metric.value, metric.ci_low, metric.ci_high)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -116,8 +114,8 @@ def verdict(of: Estimate, kind: Kind, bound: float) -> Verdict:
     return "fail" if low > bound else "inconclusive"
 
 
-def _end(end: float | None, unbounded: float) -> float:
-    return unbounded if end is None or math.isnan(end) else end
+def _end(end: float, unbounded: float) -> float:
+    return unbounded if math.isnan(end) else end
 
 
 def _quotient(a: float, b: float, unbounded: float) -> float:

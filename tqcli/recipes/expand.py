@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
+from math import prod
 
 from tqcli.codecs.spec import CodecPair, parse_codec
 from tqcli.compression.plan import CompressionPlan, parse_layer_bits
@@ -16,6 +17,12 @@ from tqcli.recipes.schema import CodecEntry, Gate, Recipe, Scalar
 
 BASELINE = "baseline"
 """What a gate's `against` calls the stored run; no codec has this name."""
+FLOORS = ("identity", "fp16")
+"""Codecs that a perplexity run with `rechunk` adds, as floors of noise, where the recipe doesn't name them."""
+_RESERVED = ("uncompressed", *FLOORS)
+"""What reports call things that code nothing."""
+_MOST = 1000
+"""Codecs of a recipe."""
 _BITS = re.compile(r"[0-9.]+(/[0-9.]+)?")
 _LONGEST_LAYERS = 32
 _LONGEST_NAME = 80
@@ -39,12 +46,13 @@ class StudyCodec:
 def expand(recipe: Recipe) -> list[StudyCodec]:
     """All codecs in the order written; within an entry the last option changes fastest, and bits slowest.
 
-    Raises `InputError` for a codec that can't be built, and for two of the same name.
+    Raises `InputError` for a codec that can't be built, for two of the same name, and for more than a study can have.
     """
     codecs: list[StudyCodec] = []
+    names: set[str] = set()
     for index in range(len(recipe.codecs)):
         try:
-            codecs += unlike(expand_entry(recipe, index), codecs)
+            codecs += unlike(expand_entry(recipe, index), names)
         except InputError as e:
             raise InputError(f"codecs.{index}: {e}") from e
     return codecs
@@ -63,6 +71,7 @@ def expand_entry(recipe: Recipe, index: int) -> list[StudyCodec]:
     recent = recipe.recent if entry.recent is None else entry.recent
     own_layers, usual_layers = _layer_bits(entry.layer_bits), _layer_bits(recipe.layer_bits)
     made: list[StudyCodec] = []
+    names: set[str] = set()
     for pair in pairs:
         layers = own_layers
         if entry.layer_bits is None:
@@ -74,24 +83,37 @@ def expand_entry(recipe: Recipe, index: int) -> list[StudyCodec]:
         changed += [f"recent={recent}"] if recent != recipe.recent else []
         if layers != usual_layers and _has_bits(pair):
             changed.append(f"layers {_shortened(text) or 'alike'}")
-        name = " ".join([str(pair), *changed]) if entry.name is None else _checked_name(entry.name)
-        made += unlike([StudyCodec(name, plan, text, entry.per_layer, entry.predicted)], made)
+        name = " ".join([str(pair), *changed]) if entry.name is None else _checked_name(entry.name, pair)
+        made += unlike([StudyCodec(name, plan, text, entry.per_layer, entry.predicted)], names)
     return made
 
 
-def unlike(codecs: list[StudyCodec], others: list[StudyCodec]) -> list[StudyCodec]:
-    """The codecs. Raises `InputError` where one of the others has the name of one of them."""
-    names = {codec.name for codec in others}
+def unlike(codecs: list[StudyCodec], names: set[str]) -> list[StudyCodec]:
+    """The codecs; their names are added to those that are taken.
+
+    Raises `InputError` where a name is taken already, and where there are more codecs than a study can have.
+    """
     for codec in codecs:
         if codec.name in names:
             raise InputError(f"two codecs are called {codec.name!r}; leave one out, or give one a name")
+        names.add(codec.name)
+    _check_number(len(names))
     return codecs
 
 
-def gated(gate: Gate, names: list[str], control: str | None) -> list[str]:
-    """Names of the codecs that a gate is about: those that match its pattern; of all, the control is left out."""
+def gated(gate: Gate, names: Sequence[str], control: str | None, floors: Sequence[str] = FLOORS) -> list[str]:
+    """Names of the codecs that a gate is about: those of the recipe that match its pattern.
+
+    Of all, the control is left out. floors: what is measured besides, which a gate has to name exactly.
+    """
     pattern = gate.codec.replace("[", "[[]")
-    return [name for name in names if fnmatchcase(name, pattern) and not (gate.codec == "*" and name == control)]
+    found = [name for name in names if fnmatchcase(name, pattern) and not (gate.codec == "*" and name == control)]
+    return found or [name for name in floors if name == gate.codec]
+
+
+def _check_number(codecs: int) -> None:
+    if codecs > _MOST:
+        raise InputError(f"that comes to {codecs:,} codecs; a recipe may have {_MOST:,}; leave some out")
 
 
 def _texts(entry: CodecEntry) -> Iterator[str]:
@@ -107,6 +129,7 @@ def _texts(entry: CodecEntry) -> Iterator[str]:
     for key, values in {"bits": bits, **axes}.items():
         if not values:
             raise InputError(f"{key} is an empty list; name at least one value")
+    _check_number(prod(map(len, (bits, *axes.values()))))
     for chosen in product(bits, *axes.values()):
         at = "" if chosen[0] is None else f"@{_bits_text(chosen[0])}"
         options = [_option_text(key, value) for key, value in zip(axes, chosen[1:], strict=True) if value is not None]
@@ -114,9 +137,13 @@ def _texts(entry: CodecEntry) -> Iterator[str]:
 
 
 def _bits_text(bits: Scalar) -> str:
-    text = f"{bits:g}" if isinstance(bits, float) else str(bits).replace(" ", "")
+    text = f"{bits:g}" if isinstance(bits, float) and bits.is_integer() else str(bits).replace(" ", "")
     if not _BITS.fullmatch(text):
         raise InputError(f"bits {text!r} is not a number, or two as in 4/2 for keys and values")
+    for part in text.split("/"):
+        # Codecs write bits in six digits: what these don't hold would be measured as other bits than were asked for.
+        if part.count(".") <= 1 and part.strip(".") and float(part) != float(f"{float(part):g}"):
+            raise InputError(f"bits {text!r} has more digits than bits are told apart by; round it")
     return text
 
 
@@ -169,9 +196,11 @@ def _shortened(text: str) -> str:
     return f"{','.join(parts[:2])},... ({len(parts)} layers, {digest})"
 
 
-def _checked_name(name: str) -> str:
+def _checked_name(name: str, pair: CodecPair) -> str:
     if not name.strip() or name != name.strip() or len(name) > _LONGEST_NAME or set(name) & set("*?\n\t"):
         raise InputError(f"name {name!r} is empty, longer than {_LONGEST_NAME} characters, or holds * or ?; change it")
     if name == BASELINE:
         raise InputError(f"name {name!r} means the stored run in gates; choose another")
+    if name in _RESERVED and name != str(pair):
+        raise InputError(f"name {name!r} means something else in reports, which codes nothing; choose another")
     return name

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 
 from tqcli.recipes.estimates import Estimate, Kind, Unclear, difference, ratio, verdict, worst
+from tqcli.recipes.expand import BASELINE, gated
 from tqcli.recipes.schema import Gate
-from tqcli.report.basis import basis_differences, incomparable
+from tqcli.report.basis import incomparable, other_codec, other_windows
 from tqcli.report.run import GateResult, RunResult
 from tqcli.report.schema import CodecResult, Metric, Metrics
 
-BASELINE = "baseline"
 _ALL = "*"
 _RATIO_UNIT = "x"
 
@@ -54,13 +53,9 @@ def _judge(gate: Gate, result: RunResult, baseline: RunResult | None) -> Iterato
 def _matching(gate: Gate, result: RunResult) -> list[str]:
     """Names of the codecs that a gate is for. Raises `Unclear` if there is none."""
     every = [codec.name for codec in result.codecs]
-    if gate.codec != _ALL:
-        # The floors of noise that a perplexity run adds are among its results alone.
-        measured = [codec.codec for of in result.measures.values() for codec in of.codecs]
-        every = list(dict.fromkeys([*every, *measured]))
-    names = [name for name in every if name == gate.codec or fnmatchcase(name, gate.codec)]
-    if gate.codec == _ALL:
-        names = [name for name in names if name != result.control]
+    # The floors of noise that a perplexity run adds are among its results alone.
+    measured = dict.fromkeys(codec.codec for of in result.measures.values() for codec in of.codecs)
+    names = gated(gate, every, result.control, tuple(measured))
     others = [name for name in names if name != gate.against]
     if others:
         return others
@@ -68,7 +63,7 @@ def _matching(gate: Gate, result: RunResult) -> list[str]:
         raise Unclear(f"only {gate.against} matches, and it isn't compared with itself")
     if gate.codec == _ALL:
         raise Unclear("there is no codec but the control, which a gate has to name")
-    raise Unclear(f"no codec is called {gate.codec}{_near(gate.codec, every)}")
+    raise Unclear(f"no codec is called {gate.codec}{_near(gate.codec, [*every, *measured])}")
 
 
 def _judge_codec(gate: Gate, name: str, result: RunResult, baseline: RunResult | None) -> GateResult:
@@ -87,6 +82,9 @@ def _judge_codec(gate: Gate, name: str, result: RunResult, baseline: RunResult |
             raise Unclear(f"{other} has no {gate.metric} for {', '.join(missing)}")
         if left := [place for place in theirs if place not in found]:
             remarks.append(f"{other} also has {', '.join(left)}, which {name} lacks")
+        if gate.against == BASELINE and baseline is not None:
+            windows = other_windows(result.measures[measure], baseline.measures[measure])
+            remarks += [f"the baseline has other windows: {windows}"] if windows else []
         combine = ratio if gate.compare == "ratio" else difference
         references = [Estimate.of(theirs[place], f"{other}'s {gate.metric}, {place}") for place in places]
         if any(of.has_interval for of in estimates) and not any(of.has_interval for of in references):
@@ -130,8 +128,10 @@ def _other_side(
         return gate.against, _find(gate, measure, gate.against, result, gate.against)
     if baseline is None:
         raise Unclear("there is no baseline run to compare with; name its folder as `baseline` of the recipe")
-    if reason := incomparable(basis_differences(result, baseline)):
+    if reason := incomparable(result, baseline):
         raise Unclear(f"the baseline can't be compared with: {reason}")
+    if differing := other_codec(result, baseline, name):
+        raise Unclear(f"the baseline's {name} is another codec: {differing}; measure the baseline anew, or rename one")
     if measure not in baseline.measures:
         raise Unclear(f"the baseline run has no {measure}")
     return "the baseline", _find(gate, measure, name, baseline, f"the baseline's {name}")
@@ -168,14 +168,14 @@ def _find(gate: Gate, measure: str, name: str, result: RunResult, called: str) -
 def _rows(gate: Gate, codec: CodecResult) -> dict[str, Metrics]:
     """Metrics by place, at the level of the gate: the total alone, or rows of layers.
 
-    Where the gate names no tensor these are what a layer comes to as a whole, or its keys and its values.
+    Where the gate names no tensor, or both, these are what a layer comes to as a whole, or its keys and its values.
     """
     if _is_total(gate):
         if gate.tensor is None or gate.tensor == "both":
             return {"total": codec.total}
         return {f"{gate.tensor}, total": codec.by_tensor.get(gate.tensor, {})}
     rows = [row for row in codec.layers if gate.layer is None or row.layer == gate.layer]
-    if gate.tensor is not None:
+    if gate.tensor in ("keys", "values"):
         rows = [row for row in rows if row.tensor == gate.tensor]
     return {row.place: row.metrics for row in rows}
 

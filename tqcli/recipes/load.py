@@ -9,8 +9,9 @@ from pathlib import Path
 from tqcli.errors import InputError
 from tqcli.recipes.changes import change
 from tqcli.recipes.check import check
+from tqcli.recipes.expand import BASELINE
 from tqcli.recipes.schema import Measures, Recipe
-from tqcli.recipes.tree import Node, Problem, child, raise_first, read_tree
+from tqcli.recipes.tree import Node, Place, Problem, child, raise_first, read_tree
 from tqcli.recipes.validation import nearest, validate
 
 _SHIPPED = Path(__file__).parent / "shipped"
@@ -23,21 +24,36 @@ def packaged_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(_SHIPPED.glob("*.yaml"))}
 
 
-def load_recipe(source: str, changes: Sequence[str] = ()) -> Recipe:
+def load_recipe(source: str, changes: Sequence[str] = (), baseline: Path | None = None) -> Recipe:
     """The recipe of a file, or of one that comes with tq by its name, with `--set` changes made to it.
 
-    Raises `InputError` for the first thing that is wrong, with its file and line or its change, and says how many more
-    there are.
+    baseline: the folder of a run, in the place of the one that the recipe names. Raises `InputError` for the first
+    thing that is wrong, with its file and line or its change, and says how many more there are; and for a `baseline`
+    that no gate compares with.
     """
     path = _find(source)
+    recipe = parse_recipe(_text(path), str(path), changes, baseline)
+    if baseline is not None and not any(gate.against == BASELINE for gate in recipe.gates):
+        raise InputError(
+            f"no gate of {path} is against the baseline, so --baseline {baseline} would do nothing; leave it out, or "
+            "write a gate such as {metric: kl_mean, against: baseline, max: 1.1}"
+        )
+    return recipe
+
+
+def parse_recipe(text: str, path: str, changes: Sequence[str] = (), baseline: Path | None = None) -> Recipe:
+    """The recipe that a text holds, checked as by `load_recipe`; `path` is what errors call it."""
     problems: list[Problem] = []
-    root = read_tree(_text(path), str(path), problems)
+    root = read_tree(text, path, problems)
     if root.blank:
         raise InputError(f"{path} is empty; {_START}")
     if not isinstance(root.value, dict):
         raise InputError(f"{root.place}: this is not a mapping of keys to values; {_START}")
-    for text in changes:
-        root = change(root, text)
+    for one in changes:
+        root = change(root, one)
+    if baseline is not None and isinstance(root.value, dict):
+        place = Place(f"--baseline {baseline}")
+        root = replace(root, value=root.value | {"baseline": (place, Node(str(baseline), place))})
     recipe = validate(_with_blank_measures(root), problems)
     if recipe is not None and not problems:
         problems = check(recipe, root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from tqcli.recipes.curves import Curves, Part
 
 _ALIKE = 1.01
 """Bytes that are so many times as much or less count as no more."""
+_LARGEST_KL = 1e6
+"""Divergences that are larger are kept by anything."""
 _UNIFORM_STEPS = [n / 2 for n in range(2, 17)]
 """Bits that a uniform codec may have."""
 
@@ -45,11 +47,15 @@ class Planned:
     """Of the whole cache of so many tokens, by formula."""
     bits_effective: float
     kl_predicted: float
-    uniform: CompressionPlan
-    """One codec for all that takes no more bytes, and of such the most."""
+    uniform: CompressionPlan | None
+    """One codec for all that takes no more bytes, and of such the most; another one than the plan, if there is one."""
     above: CompressionPlan | None
     """One codec for all with the next more bits, if there is one: the plan lies between the two."""
-    uniform_bytes: float
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers have the same bits."""
+        return not self.plan.layer_bits
 
 
 class CacheBytes:
@@ -70,16 +76,23 @@ class CacheBytes:
         return cls(contexts, tokens, sinks, recent)
 
     def of(self, spec: CodecSpec, layer: int, part: Part) -> float:
-        """Of one layer's keys, values or both. Raises `InputError` for a layer that isn't compressed."""
+        """Of one layer's keys, values or both."""
         tensors: Sequence[Tensor] = TENSORS if part == "both" else (part,)
         total = 0
         for tensor in tensors:
-            if (layer, tensor) not in self._contexts:
-                raise InputError(f"the {tensor} of layer {layer} were swept, but the model's cache has none")
             ctx = self._contexts[layer, tensor]
             held = self._tokens if ctx.window is None else min(self._tokens, ctx.window)
             total += nominal_bytes(spec.build(tensor), ctx, held, self._sinks, self._recent, seen=self._tokens)
         return total
+
+    def check_swept(self, parts: Iterable[tuple[int, Part]]) -> None:
+        """Raises `InputError` where the swept tensors aren't those that the model's cache has compressed."""
+        swept = {(layer, tensor) for layer, part in parts for tensor in (TENSORS if part == "both" else (part,))}
+        for layer, tensor in sorted(swept ^ set(self._contexts)):
+            what = f"the {tensor} of layer {layer}"
+            if (layer, tensor) in swept:
+                raise InputError(f"{what} were swept, but the model's cache has none; name the model that was swept")
+            raise InputError(f"{what} are compressed, but were not swept; sweep every layer, keys and values")
 
     def uniform(self, spec: CodecSpec) -> float:
         """Of the whole cache with one codec."""
@@ -97,8 +110,9 @@ class CacheBytes:
 def plan_bits(curves: Curves, sizes: CacheBytes, budget: Budget, tokens: int, sinks: int, recent: int) -> Planned:
     """The allocation of least predicted divergence within the budget, or of fewest bytes within a divergence.
 
-    Raises `InputError` for a budget that the swept bits can't keep.
+    Raises `InputError` for a budget that the swept bits can't keep, and for layers that were not swept.
     """
+    sizes.check_swept(curves.kl)
     choices = {
         (layer, part): [
             Choice(bits, sizes.of(curves.codec.with_bits(bits), layer, part), kl) for bits, kl in curve.items()
@@ -117,23 +131,26 @@ def plan_bits(curves: Curves, sizes: CacheBytes, budget: Budget, tokens: int, si
     spent = sum(choice.bytes for choice in taken.values())
     base, layer_bits = _as_layer_bits(taken)
     spec = curves.codec.with_bits(base)
-    uniform, above = _uniform(curves.codec, sizes, spent)
-    pair = CodecPair(spec, spec)
+    uniform, above = _beside(curves.codec, sizes, spent, None if layer_bits else spec)
+
+    def alike(spec: CodecSpec | None) -> CompressionPlan | None:
+        return None if spec is None else CompressionPlan(CodecPair(spec, spec), {}, sinks, recent)
+
     return Planned(
-        plan=CompressionPlan(pair, layer_bits, sinks, recent),
+        plan=CompressionPlan(CodecPair(spec, spec), layer_bits, sinks, recent),
         layer_bits=",".join(f"{layer}:{k:g}" + ("" if k == v else f"/{v:g}") for layer, (k, v) in layer_bits.items()),
         tokens=tokens,
         bytes=spent,
         bits_effective=8 * spent / sizes.elements,
         kl_predicted=curves.predicted(sum(choice.kl for choice in taken.values())),
-        uniform=CompressionPlan(CodecPair(uniform, uniform), {}, sinks, recent),
-        uniform_bytes=sizes.uniform(uniform),
-        above=None if above is None else CompressionPlan(CodecPair(above, above), {}, sinks, recent),
+        uniform=alike(uniform),
+        above=alike(above),
     )
 
 
 def _parts_for(curves: Curves, kl: float) -> float:
     """The sum of parts' divergences at which the whole model's is foretold to be `kl`."""
+    kl = min(kl, _LARGEST_KL)
     low, high = 0.0, max(kl, 1e-12)
     while curves.predicted(high) < kl:
         high *= 2
@@ -155,16 +172,21 @@ def _as_layer_bits(taken: Mapping[tuple[int, Part], Choice]) -> tuple[float, dic
     return base, {layer: pair for layer, pair in pairs.items() if pair != (base, base)}
 
 
-def _uniform(codec: CodecSpec, sizes: CacheBytes, most: float) -> tuple[CodecSpec, CodecSpec | None]:
-    """The codec with one number of bits for all that takes at most so many bytes, and the next larger one."""
+def _beside(
+    codec: CodecSpec, sizes: CacheBytes, most: float, but: CodecSpec | None
+) -> tuple[CodecSpec | None, CodecSpec | None]:
+    """The codec with one number of bits for all that takes at most so many bytes, and the next larger one.
+
+    Neither is `but`.
+    """
     found: dict[float, CodecSpec] = {}
     for bits in _UNIFORM_STEPS:
         spec = replace(codec, bits=bits)
+        if spec == but:
+            continue
         try:
             found[sizes.uniform(spec)] = spec
         except InputError:
             continue
     fitting, larger = ([size for size in found if (size <= most * _ALIKE) is fits] for fits in (True, False))
-    if not fitting:
-        raise InputError(f"no {codec.name} alike for all layers takes as little as the plan, to compare it with")
-    return found[max(fitting)], found[min(larger)] if larger else None
+    return found[max(fitting)] if fitting else None, found[min(larger)] if larger else None

@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tqcli.errors import InputError
 from tqcli.recipes.curves import METRIC, Curves
+from tqcli.recipes.load import parse_recipe
 from tqcli.recipes.plan import Planned
-from tqcli.report.run import RunResult
-from tqcli.report.schema import Result
+from tqcli.recipes.sweep import Sweep
 
 PLAN = "plan"
 """What the recipe calls the planned codec."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What a plan needs to know of the run that it is made from."""
-
-    result: Result
-    """Of perplexity."""
-    model: str
-    dtype: str
-    """What the model ran in."""
-    cache_dtype: str
-    """What stays uncompressed is held in, and a codec's scales."""
-    settings: Mapping[str, Any]
-    """Of the recipe that the plan is confirmed with: dataset, seed, perplexity."""
-
-
-def settings_of(found: RunResult | Result) -> Sweep:
-    """Reads them off a run or a perplexity result. Raises `InputError` where perplexity was not measured."""
-    result = found.measures.get("perplexity") if isinstance(found, RunResult) else found
-    if result is None or result.kind != "perplexity":
-        raise InputError(
-            "the run has no perplexity, by which a plan is made; add `perplexity: {per_layer: true}` to it"
-        )
-    dataset, measured = result.dataset, result.settings
-    perplexity = {key: measured[key] for key in ("chunk", "cache_dtype") if measured.get(key) is not None}
-    return Sweep(
-        result=result,
-        model=str(result.model["name"]),
-        dtype=str(result.model["compute_dtype"]),
-        cache_dtype=str(measured.get("cache_dtype") or result.model["compute_dtype"]),
-        settings={
-            "dataset": {"spec": dataset["spec"], "windows": dataset["windows"], "tokens": dataset["tokens"]},
-            # Other windows than those that the plan was made from.
-            "seed": int(dataset["seed"]) + 1,
-            "measures": {"perplexity": perplexity},
-        },
-    )
-
-
 def recipe_of(planned: Planned, curves: Curves, sweep: Sweep, model: str) -> dict[str, Any]:
-    """The recipe, of JSON types, in the order in which it is read best."""
-    uniform = str(planned.uniform.codec)
+    """The recipe, of JSON types, in the order in which it is read best.
+
+    A plan of the same bits for all layers has nothing to be compared with that takes as much, and so no gate.
+    """
+    beside = [str(plan.codec) for plan in (planned.uniform, planned.above) if plan is not None]
+    alike = planned.is_uniform
+    control = None if alike or planned.uniform is None else str(planned.uniform.codec)
+    layers = "the same for all layers" if alike else "layer by layer"
+    layers += "" if control is None else f", beside {control} for all layers"
     return {
         "name": PLAN,
         "description": (
-            f"{planned.bits_effective:.3f} bits an element at {planned.tokens} tokens by {curves.codec.name}, layer by "
-            f"layer, beside {uniform} for all layers."
+            f"{planned.bits_effective:.3f} bits an element at {planned.tokens} tokens by {curves.codec.name}, {layers}."
         ),
         "model": model,
         "dtype": sweep.dtype,
-        "dataset": sweep.settings["dataset"],
-        "seed": sweep.settings["seed"],
+        **{key: sweep.settings[key] for key in ("dataset", "calibration", "seed") if key in sweep.settings},
         "sinks": planned.plan.sinks,
         "recent": planned.plan.recent,
         "codecs": [
@@ -76,10 +41,17 @@ def recipe_of(planned: Planned, curves: Curves, sweep: Sweep, model: str) -> dic
                 "layer_bits": planned.layer_bits,
                 "predicted": {METRIC: round(planned.kl_predicted, 8)},
             },
-            uniform,
-            *([] if planned.above is None else [str(planned.above.codec)]),
+            *beside,
         ],
-        "control": uniform,
+        **({} if control is None else {"control": control}),
         "measures": sweep.settings["measures"],
-        "gates": [{"metric": METRIC, "codec": PLAN, "against": uniform, "max": 1.0}],
+        **({} if control is None else {"gates": [{"metric": METRIC, "codec": PLAN, "against": control, "max": 1.0}]}),
     }
+
+
+def check_recipe(text: str) -> None:
+    """Raises `InputError` if `tq run` would refuse the recipe."""
+    try:
+        parse_recipe(text, "plan.yaml")
+    except InputError as e:
+        raise InputError(f"the plan's recipe could not be run: {e}; plan with other options") from None

@@ -69,7 +69,7 @@ class CodecEntry(_Part):
     """What reports call it; only where this is one codec."""
     per_layer: bool | None = None
     """Also compress one layer at a time for perplexity; as the measure says if left out."""
-    predicted: dict[str, float] = {}
+    predicted: dict[str, Number] = {}
     """Metrics that `tq plan` foretells, by name; reports put them beside what is measured."""
 
 

@@ -75,7 +75,9 @@ class Comparison(_Record):
     """Those that are different, in totals first, the largest regressions first."""
     only_a: list[str] = Field(default_factory=list)
     only_b: list[str] = Field(default_factory=list)
-    """Measures, codecs or metrics that only one of them has."""
+    """Measures, codecs or metrics that only one of them has a value of."""
+    failures_b: list[str] = Field(default_factory=list)
+    """What of b could not be measured, and why."""
     not_compared: list[str] = Field(default_factory=list)
     """Metrics that vary from run to run."""
 
@@ -83,6 +85,11 @@ class Comparison(_Record):
     def regressions(self) -> list[Change]:
         """What is worse by more than the tolerance."""
         return [change for change in self.changes if change.regression]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether b is worse by more than the tolerance, or lacks what a has."""
+        return bool(self.regressions or self.only_a)
 
     def to_json(self) -> str:
         """The JSON document that `--format json` prints."""
@@ -103,7 +110,8 @@ def compare(
     """
     ours, theirs = _metrics(a, metric), _metrics(b, metric)
     both = [key for key in ours if key in theirs]
-    compared = [key for key in both if metric != EVERY or key[-1] not in VARYING]
+    steady = {key for key in (*ours, *theirs) if metric != EVERY or key[-1] not in VARYING}
+    compared = [key for key in both if key in steady]
     changes = [change for key in compared if (change := _change(key, ours[key], theirs[key], tolerance))]
     return Comparison(
         a=names[0],
@@ -113,8 +121,9 @@ def compare(
         compared=len(compared),
         equal=sum(_same(_value(ours[key]), _value(theirs[key])) for key in compared),
         changes=sorted(changes, key=_rank),
-        only_a=_only(ours, theirs),
-        only_b=_only(theirs, ours),
+        only_a=_only([key for key in ours if key in steady], theirs),
+        only_b=_only([key for key in theirs if key in steady], ours),
+        failures_b=_failures(b),
         not_compared=sorted({key[-1] for key in both} - {key[-1] for key in compared}),
     )
 
@@ -197,7 +206,12 @@ def _rank(change: Change) -> tuple[bool, bool, bool, float]:
     return not change.is_total, not change.regression, change.better is not False, -size
 
 
-def _only(ours: dict[Key, Metric], theirs: dict[Key, Metric]) -> list[str]:
+def _failures(of: RunResult | Result) -> list[str]:
+    failures = of.failures if isinstance(of, RunResult) else []
+    return [f"{one.step}{f' of {one.codec}' if one.codec else ''}: {one.error}" for one in failures]
+
+
+def _only(ours: list[Key], theirs: dict[Key, Metric]) -> list[str]:
     """What one has and the other lacks, as a whole where that is so: a measure, a codec of it, a layer, a metric."""
     known = {key[:depth] for key in theirs for depth in range(1, len(key) + 1)}
     missing = [key for key in ours if key not in theirs]

@@ -62,11 +62,21 @@ def diff_markdown(comparison: Comparison) -> str:
 
 def verdict_line(comparison: Comparison) -> str:
     """What came of it, in one line."""
+    told = _changes_line(comparison)
+    if comparison.only_a:
+        told += f"; B lacks {len(comparison.only_a)} of what A has"
+    if failed := len(comparison.failures_b):
+        told += f"; {failed} step{'s' if failed > 1 else ''} of B failed"
+    return told
+
+
+def _changes_line(comparison: Comparison) -> str:
     of, changes = comparison.compared, comparison.changes
+    alike = "no difference" if not comparison.only_a else "nothing that both have is different"
     if not changes and comparison.equal == of:
-        return f"no difference: all {of} metrics are the same"
+        return f"{alike}: all {of} metrics are the same"
     if not changes:
-        return f"no difference: of {of} metrics {comparison.equal} are the same, the intervals of the others overlap"
+        return f"{alike}: of {of} metrics {comparison.equal} are the same, the intervals of the others overlap"
     regressions = len(comparison.regressions)
     better, worse = (sum(change.better is way for change in changes) for way in (True, False))
     beyond = f" by more than {100 * comparison.tolerance:g} %" if comparison.tolerance else ""
@@ -82,7 +92,8 @@ def verdict_line(comparison: Comparison) -> str:
 
 def says_all(comparison: Comparison) -> bool:
     """Whether the verdict is all that there is to say."""
-    return not (comparison.changes or comparison.basis or comparison.only_a or comparison.only_b)
+    of = comparison
+    return not (of.changes or of.basis or of.only_a or of.only_b or of.failures_b)
 
 
 def _warning(comparison: Comparison) -> str:
@@ -159,6 +170,7 @@ def _rest(comparison: Comparison) -> list[str]:
         if only:
             more = f" and {len(only) - _ROWS} more" if len(only) > _ROWS else ""
             lines.append(f"only {name} has {'; '.join(only[:_ROWS])}{more}")
+    lines += [f"failed in B: {failure}" for failure in comparison.failures_b[:_ROWS]]
     if comparison.not_compared:
         lines.append(f"{', '.join(comparison.not_compared)}: vary from run to run; compared where --metric names them")
     return lines

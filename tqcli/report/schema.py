@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tqcli.kernels.runtime import Use
 
@@ -16,7 +17,10 @@ class _Record(BaseModel):
 
 
 class Metric(_Record):
-    """One measured number. Intervals are 95 %; `n` counts what they were resampled over."""
+    """One measured number. Intervals are 95 %; `n` counts what they were resampled over.
+
+    An interval has two ends: where one is missing or NaN there is none, for gates, comparisons and reports alike.
+    """
 
     value: float | None
     unit: str
@@ -24,6 +28,12 @@ class Metric(_Record):
     ci_low: float | None = None
     ci_high: float | None = None
     higher_is_better: bool | None = None
+
+    @model_validator(mode="after")
+    def _two_ends(self) -> Metric:
+        if any(end is None or math.isnan(end) for end in (self.ci_low, self.ci_high)):
+            self.ci_low = self.ci_high = None
+        return self
 
 
 Metrics = dict[str, Metric]
