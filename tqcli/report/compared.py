@@ -103,9 +103,9 @@ def judged_by(result: RunResult) -> tuple[str, str] | None:
 
 
 def judged(codec: Compared, by: tuple[str, str] | None) -> Metric | None:
-    """The metric that a codec is ranked by; None without a value."""
+    """The metric that a codec is ranked by; None without a value that is a finite number: such a codec is never best."""
     metric = codec.total(*by) if by else None
-    return metric if metric and metric.value is not None and not math.isnan(metric.value) else None
+    return metric if metric and metric.value is not None and math.isfinite(metric.value) else None
 
 
 def best_within(codecs: Iterable[Compared], bits: float, by: tuple[str, str] | None) -> Compared | None:

@@ -71,7 +71,7 @@ def finding(result: RunResult) -> str:
         ]
         best = min(ranked, key=lambda codec: _least(codec, by), default=None)
         if best is None:
-            return ""
+            return f"No codec has {_NAMES[by[1]]} that is a finite number."
         among = "" if len(ranked) < 2 else f", the least of {len(ranked)} codecs"
         return f"{best.name} has {_NAMES[by[1]]} of {_told(best, by)}{among}."
     others = [codec for codec in codecs if codec is not control]
