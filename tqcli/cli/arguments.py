@@ -92,7 +92,7 @@ def say(message: str) -> None:
 
 
 def named_folder(text: str) -> Path:
-    """The folder of an option. Raises `InputError` for an empty name, which a path would take for the working folder."""
+    """The folder of an option. Raises `InputError` for an empty name, which a path takes for the working folder."""
     if not text.strip():
         raise InputError("a folder's name is empty; name one, . for the working folder, or leave the option out")
     return Path(text)

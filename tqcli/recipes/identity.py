@@ -18,8 +18,8 @@ Identity = dict[str, Any]
 def model_identity(name: str, may_fetch: bool = True) -> Identity:
     """A packaged model's pinned hash, a hub's commit, or names, sizes and times of the files.
 
-    A hub's model is looked up there, and fetched where it isn't here yet; without `may_fetch` one that isn't here has no
-    commit. Raises `InputError` as `resolve` does.
+    A hub's model is looked up there, and fetched where it isn't here yet; without `may_fetch` such a one has no commit.
+    Raises `InputError` as `resolve` does.
     """
     source = resolve(name)
     if source.kind == "packaged":

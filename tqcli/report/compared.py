@@ -103,7 +103,7 @@ def judged_by(result: RunResult) -> tuple[str, str] | None:
 
 
 def judged(codec: Compared, by: tuple[str, str] | None) -> Metric | None:
-    """The metric that a codec is ranked by; None without a value that is a finite number: such a codec is never best."""
+    """The metric that a codec is ranked by; None without a finite value: such a codec is never the best."""
     metric = codec.total(*by) if by else None
     return metric if metric and metric.value is not None and math.isfinite(metric.value) else None
 

@@ -10,8 +10,8 @@ from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
 from tqcli.report.tables import Table, failures_table, gates_table, memory_table, summary_table, worst_table
 from tqcli.report.terminal import new_table, remark_lines, table_text
-from tqcli.streams import visible
 from tqcli.report.verdict import verdict
+from tqcli.streams import visible
 
 
 def print_run(result: RunResult) -> None:
