@@ -110,8 +110,13 @@ def judged(codec: Compared, by: tuple[str, str] | None) -> Metric | None:
 
 def best_within(codecs: Iterable[Compared], bits: float, by: tuple[str, str] | None) -> Compared | None:
     """The best coded one of so many effective bits or fewer; None if there is none."""
-    fits = [c for c in codecs if not c.floor and c.bits is not None and c.bits <= bits * SAME_BYTES and judged(c, by)]
+    fits = [codec for codec in within(codecs, bits) if judged(codec, by)]
     return min(fits, key=lambda codec: _value(judged(codec, by)), default=None)
+
+
+def within(codecs: Iterable[Compared], bits: float) -> list[Compared]:
+    """The coded ones of so many effective bits or fewer."""
+    return [c for c in codecs if not c.floor and c.bits is not None and c.bits <= bits * SAME_BYTES]
 
 
 def standing(codec: Compared, codecs: Iterable[Compared], by: tuple[str, str] | None) -> str:
