@@ -95,7 +95,7 @@ def _check_apart(folder: Path, cache: Path) -> None:
     """Raises `InputError` where the run's folder holds finished steps, or would be among them."""
     out, steps = folder.resolve(), cache.resolve()
     if out == steps or out in steps.parents or steps in out.parents:
-        raise InputError(f"{folder} and {cache}, where finished steps are kept, overlap; choose another with --out")
+        raise InputError(f"{folder} and {cache}, where finished steps are kept, overlap; choose another --out or name")
 
 
 def _baseline(recipe: Recipe, named: Path | None) -> RunResult | None:
