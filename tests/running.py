@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -61,6 +64,22 @@ def refusal(*arguments: object, folder: Path | None = None) -> str:
     assert lines[0].startswith("tq: ")
     assert outcome.out == ""
     return lines[0].removeprefix("tq: ")
+
+
+def unread(*arguments: object) -> tuple[int, str]:
+    """Exit code and stderr of a command line in a process of its own whose stdout nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(command(*arguments), stdout=write, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(write)
+    return ended.returncode, ended.stderr
+
+
+def command(*arguments: object) -> list[str]:
+    """What starts a command line in a process of its own."""
+    return [sys.executable, "-m", "tqcli", *map(str, arguments)]
 
 
 @cache

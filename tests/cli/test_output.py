@@ -8,8 +8,9 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from running import arrays_of, capture_arguments, done, edit_manifest, files_of, make_capture, refusal, tq
+from running import arrays_of, capture_arguments, done, edit_manifest, files_of, make_capture, refusal, tq, unread
 
+from tqcli import models
 from tqcli.storage import MANIFEST
 
 COMMANDS = (
@@ -226,11 +227,16 @@ def test_only_the_layers_asked_for_are_captured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["models", "list"], ["--help"], ["models", "list", "--json"]])
 def test_a_reader_that_goes_away_is_no_failure(words: list[str]) -> None:
     """As in `tq models list | head -0`."""
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        command = [sys.executable, "-m", "tqcli", *words]
-        ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
-    finally:
-        os.close(write)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert unread(*words) == (0, "")
+
+
+def test_an_unexpected_error_is_one_line_and_no_failed_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(models, "packaged_models", broken)
+    line = refusal("models", "list")
+    assert line == "internal error: ZeroDivisionError: by zero; tq --debug COMMAND ... shows where"
+    outcome = tq("--debug", "models", "list")
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err and "in broken" in outcome.err

@@ -42,6 +42,9 @@ def test_what_cant_be_done_is_refused(run: Path, tmp_path: Path) -> None:
     assert "--out" in refusal("report", run, "--format", "parquet")
     assert "--format" in refusal("report", run, "--out", tmp_path / "x")
     assert "is a folder" in refusal("report", run, "--format", "md", "--out", tmp_path)
+    for source in (run, run / "result.json"):
+        same = run.parent / ".." / "runs" / "made" / "result.json"
+        assert "is the result" in refusal("report", source, "--format", "md", "--out", same)
     assert "there is no" in refusal("report", tmp_path / "nowhere")
     assert "no finished run" in refusal("report", tmp_path)
     assert "pdf" in refusal("report", run, "--format", "pdf")

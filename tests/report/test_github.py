@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_runs import failure, judged, run
 
 from tqcli.errors import InputError
-from tqcli.report.github import job_annotations, job_summary, write_job_summary
+from tqcli.report.github import inert, job_annotations, job_summary, write_job_summary
 
 
 def test_a_command_for_what_needs_a_look_and_one_that_counts() -> None:
@@ -40,6 +40,18 @@ def test_no_name_makes_a_second_command(name: str, reason: str) -> None:
         kind, _, properties = line.removeprefix("::").partition("::")[0].partition(" ")
         assert kind in ("error", "notice")
         assert properties.startswith("title=tq ") and "," not in properties
+
+
+@given(st.text(alphabet=":# []ab\t\n", max_size=20))
+def test_no_text_makes_a_command(text: str) -> None:
+    shown = inert(text)
+    assert not [line for line in shown.split("\n") if line.lstrip().startswith("::") or "##[" in line]
+    assert shown.replace("\u200b", "") == text
+
+
+def test_control_characters_of_names_are_escapes() -> None:
+    (line, _) = job_annotations(run(gates=[judged("fail", codec="red\x1b[31m\a")]))
+    assert r"red\x1b[31m\x07" in line
 
 
 def test_of_more_than_github_shows_the_last_counts_the_rest() -> None:

@@ -35,6 +35,16 @@ def test_codecs_whose_intervals_overlap_are_level() -> None:
     assert standings(run)["affine@4"] == "1.1 times turboquant-mse@4"
 
 
+def test_what_is_infinite_is_never_best() -> None:
+    errors = {"affine@2": math.inf, "affine@3": 0.2, "affine@4": math.inf}
+    run = made_run(errors, error=errors.__getitem__, control=None, spread=None)
+    assert standings(run) == {"affine@2": "", "affine@3": "best", "affine@4": ""}
+    assert "affine@3 has a mean KL of 0.200" in verdict(run).sentences[0]
+    run = made_run(["affine@2", "affine@4"], error=lambda _: math.inf, spread=None)
+    assert set(standings(run).values()) == {""}
+    assert verdict(run).sentences == ["No codec has a mean KL that is a finite number."]
+
+
 def test_two_percent_more_bytes_are_the_same_bytes() -> None:
     errors = {"affine@4": 1.0, "turboquant-mse@4.08": 0.1}
     assert standings(made_run(errors, error=errors.__getitem__))["affine@4"] == "10 times turboquant-mse@4.08"

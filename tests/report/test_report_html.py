@@ -61,6 +61,16 @@ def test_any_run_is_a_sound_document(settings: dict[str, Any]) -> None:
     assert complaints(to_html(made_run(**settings))) == []
 
 
+@pytest.mark.parametrize("values", [(1e308, 0.1), (1e308, 1.7e308), (5e-324, 1e308), (5e-324, 5e-324), (-1e308, 1.0)])
+def test_numbers_at_the_ends_of_what_floats_hold_are_shown(values: tuple[float, float]) -> None:
+    errors = dict(zip(("turboquant-mse@4", "affine@4"), values, strict=True))
+    assert complaints(to_html(made_run(errors, error=errors.__getitem__))) == []
+
+
+def test_a_run_that_measured_nothing_is_a_sound_document() -> None:
+    assert complaints(to_html(made_run(measures=[], failures=[failure()], gates=[gate("fail")]))) == []
+
+
 def test_what_a_run_is_called_stays_text() -> None:
     names = [f"{HOSTILE}{number}" for number in range(3)]
     run = made_run(

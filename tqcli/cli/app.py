@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import typer
@@ -25,6 +26,7 @@ from tqcli.cli import (
 from tqcli.cli import run as study
 from tqcli.distributed import settle
 from tqcli.errors import TqError
+from tqcli.streams import maybe_unread, tell
 
 app = typer.Typer(
     name="tq",
@@ -80,49 +82,39 @@ def run(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 a gate failed, 2 bad usage or bad input, 3 inconclusive, 130 interrupted.
     """
     code, message = _run(arguments)
-    return settle(code, message, _show)
+    return settle(code, message, tell)
 
 
 def _run(arguments: Sequence[str] | None) -> tuple[int, str | None]:
     """The exit code, and the line that is to be shown."""
+    result: object = 0
     try:
-        result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-        if sys.stdout is not None:  # closed when tq was started
-            sys.stdout.flush()
-    except TqError as e:
-        if os.environ.get("TQ_DEBUG"):
-            raise
-        return e.exit_code, str(e)
+        with maybe_unread():
+            result = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except KeyboardInterrupt:
         return 130, "interrupted"
-    except BrokenPipeError:
-        # The reader of stdout went away, as `head` does. Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0, None
-    except OSError as e:
-        if os.environ.get("TQ_DEBUG"):
-            raise
-        return 2, f"can't use {e.filename or 'the output'}: {e.strerror or e}"
-    except SystemExit as e:
-        # Typer and rich make that an exit with 1, which is a failed gate's code.
-        if isinstance(e.__context__, BrokenPipeError):
-            return 0, None
-        raise
     except Exception as e:
-        # Typer's usage errors and its abort: their classes are not public, what they carry is.
-        if type(e).__name__ == "Abort":
-            return 130, "interrupted"
-        if type(e).__name__ == "NoArgsIsHelpError":
-            print(e)
-            return 2, None
-        if os.environ.get("TQ_DEBUG") or not hasattr(e, "format_message"):
-            raise
-        return getattr(e, "exit_code", 2), f"{e.format_message().rstrip('.')}; see tq --help"
+        if os.environ.get("TQ_DEBUG"):
+            traceback.print_exc()
+        return _explained(e)
     # Typer turns Ctrl-C into the code alone.
     if result == 130:
         return 130, "interrupted"
     return (result if isinstance(result, int) else 0), None
 
 
-def _show(message: str) -> None:
-    print(f"tq: {' '.join(message.split())}", file=sys.stderr, flush=True)
+def _explained(e: Exception) -> tuple[int, str | None]:
+    """What a command that was ended by an error exits with and says. Never 1, which means that a gate failed."""
+    if isinstance(e, TqError):
+        return e.exit_code, str(e)
+    if isinstance(e, OSError):
+        return 2, f"can't use {e.filename or 'the output'}: {e.strerror or e}"
+    # Typer's usage errors and its abort: their classes are not public, what they carry is.
+    if type(e).__name__ == "Abort":
+        return 130, "interrupted"
+    if type(e).__name__ == "NoArgsIsHelpError":
+        print(e)
+        return 2, None
+    if hasattr(e, "format_message"):
+        return getattr(e, "exit_code", 2), f"{e.format_message().rstrip('.')}; see tq --help"
+    return 2, f"internal error: {type(e).__name__}: {e}; tq --debug COMMAND ... shows where"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +11,7 @@ import typer
 
 from tqcli.distributed import is_first
 from tqcli.errors import InputError
+from tqcli.streams import tell
 
 _SUFFIXES = (".gguf", ".txt", ".jsonl", ".parquet")
 
@@ -88,7 +88,14 @@ BackendOption = Annotated[
 def say(message: str) -> None:
     """One line for the user on stderr, once where several processes share the work."""
     if is_first():
-        print(f"tq: {message}", file=sys.stderr)
+        tell(message)
+
+
+def named_folder(text: str) -> Path:
+    """The folder of an option. Raises `InputError` for an empty name, which a path takes for the working folder."""
+    if not text.strip():
+        raise InputError("a folder's name is empty; name one, . for the working folder, or leave the option out")
+    return Path(text)
 
 
 def named_model(model: str | None) -> str:

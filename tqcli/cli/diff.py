@@ -10,6 +10,7 @@ import typer
 
 from tqcli.cli.arguments import JsonOption
 from tqcli.errors import InputError
+from tqcli.streams import maybe_unread
 
 
 def diff(
@@ -40,11 +41,12 @@ def diff(
     if not comparison.compared:
         which = "" if metric == "*" else f" that is called {metric}"
         raise InputError(f"{a} and {b} have no metric of the same measure and codec in common{which}")
-    if json or form == "json":
-        print(comparison.to_json())
-    elif form == "md":
-        print(diff_markdown(comparison), end="")
-    else:
-        print_diff(comparison)
+    with maybe_unread():
+        if json or form == "json":
+            print(comparison.to_json())
+        elif form == "md":
+            print(diff_markdown(comparison), end="")
+        else:
+            print_diff(comparison)
     if comparison.is_worse:
         raise typer.Exit(1)

@@ -31,11 +31,14 @@ def report(
     if out is not None and out.is_dir():
         raise InputError(f"{out} is a folder; name a file with --out")
     from tqcli.report.export import as_bytes, as_text
-    from tqcli.report.load import load_run
+    from tqcli.report.load import RESULT, load_run
     from tqcli.report.run_terminal import print_run
     from tqcli.storage import make_folder, write_file
 
     result = load_run(run)
+    source = run / RESULT if run.is_dir() else run
+    if out is not None and out.exists() and out.samefile(source):
+        raise InputError(f"{out} is the result that is to be shown; name another file with --out")
     if form == "terminal":
         print_run(result)
     elif out is None:

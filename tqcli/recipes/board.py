@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tqcli.recipes.cost import Work
 from tqcli.recipes.steps import Steps
+from tqcli.streams import tell, visible
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -44,9 +45,9 @@ class Board:
         from rich.console import Console
         from rich.live import Live
 
-        with Live(
-            get_renderable=self._table, console=Console(stderr=True), refresh_per_second=_REFRESHES, transient=True
-        ) as live:
+        # Names are no markup, and none of rich's words for pictures.
+        console = Console(stderr=True, markup=False, emoji=False)
+        with Live(get_renderable=self._table, console=console, refresh_per_second=_REFRESHES, transient=True) as live:
             self._live = live
             try:
                 yield
@@ -69,13 +70,14 @@ class Board:
         """The step is done, or failed."""
         self._mark("failed" if error else f"{seconds:.1f} s")
         self._done += self._work.of(self._running)
+        self._part = 0.0  # from here on the step counts as done
         names = ", ".join(codec for _, codec in self._running if codec)
         if self._live is None and self._running:
             what = f"{self._running[0][0]}{f' of {names}' if names else ''}"
             ended = f"failed: {error}" if error else f"done in {seconds:.1f} s"
             left = "" if (seconds_left := self._left()) is None else f", about {_clock(seconds_left)} left"
-            print(f"tq: {what} {ended}{left}", file=sys.stderr, flush=True)
-        self._running, self._part = [], 0.0
+            tell(f"{what} {ended}{left}")
+        self._running = []
 
     def _mark(self, text: str) -> None:
         for cell in self._running:
@@ -99,7 +101,7 @@ class Board:
         for capture in self._steps.captures:
             table.add_row(capture.name, self._cells[capture.name, ""] or "waiting")
         for name in dict.fromkeys(step.codec.name for step in self._steps.measures):
-            table.add_row(name, *(self._cells.get((measure, name), "-") or "waiting" for measure in measures))
+            table.add_row(visible(name), *(self._cells.get((measure, name), "-") or "waiting" for measure in measures))
         return table
 
 

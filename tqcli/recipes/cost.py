@@ -13,6 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from tqcli.errors import InputError
+from tqcli.models.fetching import local_folder
 from tqcli.models.source import resolve
 from tqcli.recipes.schema import Recipe
 from tqcli.recipes.steps import MeasureStep, Steps, perplexity_settings
@@ -104,9 +105,16 @@ def estimate(recipe: Recipe, steps: Steps) -> Estimate:
     return Estimate(seconds, captured)
 
 
+def layers_of(model: str) -> int | None:
+    """How many layers a model has, if it is here as a folder that tells."""
+    found = _model_folder(model)
+    geometry = None if found is None else _geometry(found[0])
+    return None if geometry is None else geometry[0]
+
+
 def _model_folder(name: str) -> tuple[dict[str, Any], float] | None:
     """config.json and the number of weights of a model that is here as a folder."""
-    path = resolve(name).path
+    path = local_folder(resolve(name))
     if path is None or not path.is_dir():
         return None
     try:

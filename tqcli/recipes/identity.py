@@ -8,7 +8,7 @@ from typing import Any
 from tqcli.datasets import Text
 from tqcli.environment import device_name, versions
 from tqcli.kernels.runtime import preferred
-from tqcli.models.fetching import fetch
+from tqcli.models.fetching import fetch, local_folder
 from tqcli.models.source import resolve
 
 _MODEL_FILES = (".json", ".safetensors", ".model", ".txt", ".jinja", ".tiktoken", ".py")
@@ -17,16 +17,18 @@ Identity = dict[str, Any]
 """Of JSON types alone."""
 
 
-def model_identity(name: str) -> Identity:
+def model_identity(name: str, may_fetch: bool = True) -> Identity:
     """A packaged model's pinned hash, a hub's commit, or names, sizes and times of the files.
 
-    A hub's model is looked up there, and fetched where it isn't here yet. Raises `InputError` as `resolve` does.
+    A hub's model is looked up there, and fetched where it isn't here yet; without `may_fetch` such a one has no commit.
+    Raises `InputError` as `resolve` does.
     """
     source = resolve(name)
     if source.kind == "packaged":
         return {"packaged": source.revision}
     if source.kind == "hub":
-        return {"hub": source.hub_id, "commit": fetch(source).name}
+        folder = fetch(source) if may_fetch else local_folder(source)
+        return {"hub": source.hub_id, "commit": folder.name if folder is not None else None}
     assert source.path is not None, "a file or folder has a path"
     path = source.path.resolve()
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in _MODEL_FILES)

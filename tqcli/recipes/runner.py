@@ -15,11 +15,12 @@ from tqcli.evaluation.distortion import CALIBRATION_UNUSED
 from tqcli.kernels.runtime import added
 from tqcli.recipes.expand import StudyCodec, expand
 from tqcli.recipes.gates import judge
+from tqcli.recipes.identity import model_identity
 from tqcli.recipes.measuring import Measuring, Observer
 from tqcli.recipes.schema import Recipe
-from tqcli.recipes.steps import CaptureName, Steps, steps_of
+from tqcli.recipes.steps import CaptureName, Steps, seed_of, steps_of
 from tqcli.recipes.store import Finished, StepStore
-from tqcli.report.run import RunCodec, RunResult
+from tqcli.report.run import Failure, RunCodec, RunResult
 from tqcli.report.schema import CodecResult, Environment, Result
 
 CACHE = Path("runs") / "cache"
@@ -37,27 +38,30 @@ class Study:
     store: StepStore
 
     @classmethod
-    def of(cls, recipe: Recipe, cache: Path = CACHE) -> Study:
-        """Raises `InputError` for a text or model that there isn't, or a cache folder that can't be written."""
+    def of(cls, recipe: Recipe, cache: Path = CACHE, dry: bool = False) -> Study:
+        """Raises `InputError` for a text or model that there isn't, or a cache folder that can't be written.
+
+        dry: to look at alone; no cache folder is made and no model fetched.
+        """
         codecs = expand(recipe)
         texts: dict[CaptureName, Text] = {"capture": load_text(recipe.dataset.spec)}
         if recipe.calibration is not None:
             same = recipe.calibration.spec == recipe.dataset.spec
             texts["calibration"] = texts["capture"] if same else load_text(recipe.calibration.spec)
-        store = StepStore(cache)
-        return cls(recipe, codecs, texts, steps_of(recipe, codecs, texts, store), store)
+        store = StepStore(cache, make=not dry)
+        model = model_identity(recipe.model, may_fetch=not dry)
+        return cls(recipe, codecs, texts, steps_of(recipe, codecs, texts, store, model), store)
 
     def run(self, observer: Observer, baseline: RunResult | None = None) -> RunResult:
         """Does what isn't done, and puts everything together. A step that fails is recorded, and the rest goes on.
 
-        baseline: a stored run that gates compare with. Raises `InputError` where the model can't be loaded, or not one
-        step succeeded.
+        So is a model that can't be loaded. baseline: a stored run that gates compare with.
         """
         measuring = Measuring(self.recipe, self.texts, self.steps, self.store, observer)
-        measuring.run()
-        if not measuring.done:
-            first = measuring.failures[0]
-            raise InputError(f"nothing was measured; {first.codec or first.step}: {first.error}")
+        try:
+            measuring.run()
+        except InputError as e:
+            measuring.failures.append(Failure(step="model", codec=None, error=str(e)))
         result = self._result(measuring)
         return result.model_copy(update={"gates": judge(self.recipe.gates, result, baseline)})
 
@@ -71,7 +75,7 @@ class Study:
             }
             if finished:
                 measures[measure] = _together(finished)
-        first = next(iter(measures.values()))
+        first = next(iter(measures.values()), None)
         calibration = self.steps.capture("calibration")
         learned = any(CALIBRATION_UNUSED not in of.notes for of in measures.values())
         return RunResult(
@@ -79,8 +83,8 @@ class Study:
             description=self.recipe.description,
             recipe=self.recipe.model_dump(mode="json", exclude_defaults=False),
             environment=Environment(**versions(), device=device_name()),
-            model=first.model,
-            dataset=first.dataset,
+            model={"name": self.recipe.model} if first is None else first.model,
+            dataset=self._dataset() if first is None else first.dataset,
             calibration=(
                 open_capture(calibration.folder).manifest.dataset.model_dump()
                 if calibration is not None and calibration.is_there and learned
@@ -102,6 +106,12 @@ class Study:
             failures=measuring.failures,
             notes=sorted({note for of in measures.values() for note in of.notes}),
         )
+
+    def _dataset(self) -> dict[str, Any]:
+        """What is known of the text where nothing was measured on it."""
+        text, settings = self.texts["capture"], self.recipe.dataset
+        drawn = {"windows": settings.windows, "tokens": settings.tokens, "seed": seed_of(self.recipe, "capture")}
+        return {"spec": settings.spec, "text_sha256": text.sha256, **drawn}
 
 
 def _together(finished: dict[str, Finished]) -> Result:

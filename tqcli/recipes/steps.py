@@ -14,7 +14,7 @@ from tqcli.datasets import Text
 from tqcli.errors import InputError
 from tqcli.evaluation.coder import TENSORS
 from tqcli.recipes.expand import StudyCodec
-from tqcli.recipes.identity import Identity, machine_identity, model_identity, text_identity
+from tqcli.recipes.identity import Identity, machine_identity, text_identity
 from tqcli.recipes.schema import MeasureName, Perplexity, Recipe, TextSettings
 from tqcli.recipes.store import Finished, StepStore, key_of
 from tqcli.storage import MANIFEST
@@ -86,12 +86,11 @@ class Steps:
         return [step for step in self.captures if step.name in wanted]
 
 
-def steps_of(recipe: Recipe, codecs: Sequence[StudyCodec], texts: dict[CaptureName, Text], store: StepStore) -> Steps:
-    """The steps, with what the store has of them. texts: of the data set, and of calibration where there is one.
-
-    Nothing is loaded; a hub's model is looked up. Raises `InputError` for a model that there isn't.
-    """
-    base: Identity = {**machine_identity(), "model": model_identity(recipe.model), "dtype": recipe.dtype}
+def steps_of(
+    recipe: Recipe, codecs: Sequence[StudyCodec], texts: dict[CaptureName, Text], store: StepStore, model: Identity
+) -> Steps:
+    """The steps, with what the store has of them. texts: of the data set, and of calibration where there is one."""
+    base: Identity = {**machine_identity(), "model": model, "dtype": recipe.dtype}
     captures = list(_captures(recipe, texts, base, store))
     keys = {step.name: step.key for step in captures}
     measures = []

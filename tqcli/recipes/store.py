@@ -40,9 +40,9 @@ class Finished:
 class StepStore:
     """A folder with an entry a step: JSON files of measures, folders of captures and of runs that were cut short."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `InputError` if the folder can't be made or written to."""
-        self.folder = make_folder(folder, "--cache")
+    def __init__(self, folder: Path, make: bool = True) -> None:
+        """Raises `InputError` if the folder can't be made or written to; without `make` it is to be read alone."""
+        self.folder = make_folder(folder, "--cache") if make else folder
 
     def path(self, kind: str, key: str) -> Path:
         """Where a step keeps a folder of its own."""

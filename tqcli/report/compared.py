@@ -103,15 +103,20 @@ def judged_by(result: RunResult) -> tuple[str, str] | None:
 
 
 def judged(codec: Compared, by: tuple[str, str] | None) -> Metric | None:
-    """The metric that a codec is ranked by; None without a value."""
+    """The metric that a codec is ranked by; None without a finite value: such a codec is never the best."""
     metric = codec.total(*by) if by else None
-    return metric if metric and metric.value is not None and not math.isnan(metric.value) else None
+    return metric if metric and metric.value is not None and math.isfinite(metric.value) else None
 
 
 def best_within(codecs: Iterable[Compared], bits: float, by: tuple[str, str] | None) -> Compared | None:
     """The best coded one of so many effective bits or fewer; None if there is none."""
-    fits = [c for c in codecs if not c.floor and c.bits is not None and c.bits <= bits * SAME_BYTES and judged(c, by)]
+    fits = [codec for codec in within(codecs, bits) if judged(codec, by)]
     return min(fits, key=lambda codec: _value(judged(codec, by)), default=None)
+
+
+def within(codecs: Iterable[Compared], bits: float) -> list[Compared]:
+    """The coded ones of so many effective bits or fewer."""
+    return [c for c in codecs if not c.floor and c.bits is not None and c.bits <= bits * SAME_BYTES]
 
 
 def standing(codec: Compared, codecs: Iterable[Compared], by: tuple[str, str] | None) -> str:

@@ -7,6 +7,7 @@ colon and comma.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from tqcli.errors import InputError
 from tqcli.report.gates import bound_text, by_severity, counted, gate_text, subject, value_text
 from tqcli.report.markdown_text import code, plain, table
 from tqcli.report.run import RunResult
+from tqcli.streams import visible
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SHOWN = 10
 """Annotations of one kind that GitHub shows of a step; it drops the others without a word."""
+_COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
+"""GitHub looks for commands behind leading spaces, and for its older ones anywhere in a line."""
 _LARGEST = 1_000_000
 """Bytes of a summary; GitHub refuses one of more than 1 MiB."""
 
@@ -77,6 +81,11 @@ def write_job_summary(text: str, environment: Mapping[str, str] = os.environ) ->
     return path
 
 
+def inert(text: str) -> str:
+    """Text in which no line is a workflow command, whatever names it holds: `::` at a line's start, `##[` anywhere."""
+    return _COMMAND.sub(lambda found: f"{found[0][:-1]}\N{ZERO WIDTH SPACE}{found[0][-1]}", text)
+
+
 def _verdict(run: RunResult) -> str:
     steps = len(run.failures)
     return counted(run.gates) + (f"; {steps} {'step' if steps == 1 else 'steps'} failed" if steps else "")
@@ -111,7 +120,8 @@ def _command(kind: str, title: str, message: str) -> str:
 
 
 def _message(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(escaped)
 
 
 def _property(text: str) -> str:

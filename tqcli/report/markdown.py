@@ -24,6 +24,7 @@ from tqcli.report.tables import (
 )
 from tqcli.report.terminal import remark_lines
 from tqcli.report.verdict import verdict
+from tqcli.streams import visible
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -81,7 +82,7 @@ def table_lines(table: Table) -> Iterator[str]:
 
 def escaped(text: str) -> str:
     """Text of which nothing is taken for Markdown or HTML, on one line."""
-    plain = "".join(_ENTITIES.get(c, c) for c in " ".join(text.split()))
+    plain = "".join(_ENTITIES.get(c, c) for c in visible(" ".join(text.split())))
     return _SPECIAL.sub(r"\\\1", plain)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from tqcli.streams import visible
+
 _ACTIVE = re.compile(r"[\\`*\[\]|~<>&]|#(?=\w)|(?<![0-9A-Za-z])[_@]|_(?![0-9A-Za-z])")
 """Markup, tags, references and mentions; not the _ and @ inside of names such as kl_mean and affine@4."""
 
@@ -12,12 +14,12 @@ _ACTIVE = re.compile(r"[\\`*\[\]|~<>&]|#(?=\w)|(?<![0-9A-Za-z])[_@]|_(?![0-9A-Za
 def plain(text: str) -> str:
     """Text that shows as it is, on one line: nothing in it is markup, a mention or a tag."""
     # An entity rather than a backslash: mentions and a table's cells are found before backslashes are looked at.
-    return _ACTIVE.sub(lambda match: f"&#{ord(match.group())};", " ".join(text.split()))
+    return _ACTIVE.sub(lambda match: f"&#{ord(match.group())};", visible(" ".join(text.split())))
 
 
 def code(text: str) -> str:
     """A name in the look of code, for a table's cell: on one line, whatever it holds."""
-    one_line = " ".join(text.split()).replace("|", r"\|")
+    one_line = visible(" ".join(text.split())).replace("|", r"\|")
     longest = max((len(ticks) for ticks in re.findall("`+", one_line)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if longest else ""

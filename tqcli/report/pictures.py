@@ -14,6 +14,8 @@ from tqcli.report.run import RunResult
 from tqcli.report.schema import Metric, Metrics
 
 _COLOURS = 8
+_MOST_BITS = 1000
+"""More an element, or none that is a number, has no place on an axis."""
 _LEFT, _TOP, _BOTTOM, _RIGHT = 76.0, 14.0, 46.0, 256.0
 
 
@@ -88,7 +90,9 @@ def _points(
         for codec in family.members:
             metrics = of(codec)
             bits, value = metrics.get("bits_effective"), metrics.get(metric)
-            if not bits or bits.value is None or not math.isfinite(bits.value) or not value or value.value is None:
+            if not bits or bits.value is None or not value or value.value is None:
+                continue
+            if not abs(bits.value) <= _MOST_BITS:
                 continue
             theory, again = metrics.get(f"{metric}_theory"), metrics.get(f"{metric}_rechunked")
             points.append(

@@ -6,6 +6,7 @@ Everything is in the units of the SVG's view box; what draws it is templates/plo
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
@@ -15,6 +16,8 @@ CHARACTER, LINE = 7.3, 15.0
 """Width that a character of a label is taken to have, and the height of its line."""
 SHAPES = ("circle", "square", "triangle", "diamond", "inverted", "cross", "plus")
 _RADIUS = 4.5
+_LEAST, _MOST, _LARGEST = sys.float_info.min, sys.float_info.max, sys.float_info.max_10_exp
+"""Ends of any axis, and the largest power of ten that is a number."""
 _DECADES = 7.0
 """More of them than this no picture has: what lies lower is told in words."""
 
@@ -98,7 +101,8 @@ class Scale:
         """A scale that shows these finite bits and values, and of the floors those that leave it readable."""
         low, high = min(values), max(values)
         shown = [floor for floor in floors if floor > 0 and math.log10(high / floor) <= _DECADES]
-        low, high = min([low, *shown]) / 1.5, max([high, *shown]) * 1.5
+        low = max(min([low, *shown]) / 1.5, _LEAST)
+        high = min(max(max([high, *shown]) * 1.5, 2 * low), _MOST)
         left, right = math.floor(min(bits) * 2 - 0.2) / 2, math.ceil(max(bits) * 2 + 0.2) / 2
         return cls(frame, (left, max(right, left + 1)), (low, high))
 
@@ -133,7 +137,7 @@ class Scale:
         """Powers of ten, with 2 and 5 times them where there are few."""
         low, high = map(math.log10, self.values)
         factors = (1, 2, 5) if high - low < 2.2 else (1,)
-        every = [f * 10.0**n for n in range(math.floor(low), math.ceil(high) + 1) for f in factors]
+        every = [f * 10.0**n for n in range(math.floor(low), min(math.ceil(high), _LARGEST) + 1) for f in factors]
         return [Tick(self.y(v), figure(v, 1)) for v in every if self.values[0] <= v <= self.values[1]]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-
 from tqcli.kernels.runtime import added
 from tqcli.report.backends import backend_lines
 from tqcli.report.compared import compared
@@ -11,17 +9,24 @@ from tqcli.report.foretold import foretold_table
 from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
 from tqcli.report.tables import Table, failures_table, gates_table, memory_table, summary_table, worst_table
-from tqcli.report.terminal import new_table, print_table, remark_lines
+from tqcli.report.terminal import new_table, remark_lines, table_text
 from tqcli.report.verdict import verdict
+from tqcli.streams import visible
 
 
 def print_run(result: RunResult) -> None:
-    """The verdict, then gates, codecs, the worst layers, memory, and what is to be known besides."""
+    """Prints the `run_text`."""
+    print(run_text(result))
+
+
+def run_text(result: RunResult) -> str:
+    """The verdict, then gates, codecs, the worst layers, memory, and what is to be known besides.
+
+    Control characters are written as escapes.
+    """
     codecs = compared(result)
     first = verdict(result)
-    print(f"{result.name}: {first.status}")
-    for sentence in first.sentences:
-        print(sentence)
+    lines = [visible(line) for line in (f"{result.name}: {first.status}", *first.sentences)]
     tables = [
         summary_table(result, codecs) if codecs else None,
         worst_table(blocks(result, codecs)),
@@ -32,10 +37,8 @@ def print_run(result: RunResult) -> None:
     ]
     for table in tables:
         if table:
-            print()
-            _print(table)
-    for line in _remarks(result):
-        print(line)
+            lines += ["", *_table_lines(table)]
+    return "\n".join([*lines, *map(visible, _remarks(result))])
 
 
 def _remarks(result: RunResult) -> list[str]:
@@ -47,12 +50,10 @@ def _remarks(result: RunResult) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _print(table: Table) -> None:
+def _table_lines(table: Table) -> list[str]:
     shown = new_table(*table.heads, title=table.caption)
     for index, column in enumerate(shown.columns):
         column.justify = "right" if index in table.numeric else "left"
     for row in table.rows:
-        shown.add_row(*(escape(f"{cell.text} ({cell.more})" if cell.more else cell.text) for cell in row))
-    print_table(shown)
-    for note in table.notes:
-        print(note)
+        shown.add_row(*(visible(f"{cell.text} ({cell.more})" if cell.more else cell.text) for cell in row))
+    return [*table_text(shown).splitlines(), *table.notes]

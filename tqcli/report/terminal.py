@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from io import StringIO
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -307,9 +310,20 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 
 
 def print_table(shown: Table) -> None:
-    """Prints a table at its own width, whatever the terminal's: a cut number is worse than a long line."""
-    if shown.title:
-        print(shown.title)
-        shown.title = None
-    width = Console(width=10_000).measure(shown).maximum
-    Console(width=width, highlight=False).print(shown)
+    """Prints the `table_text`."""
+    print(table_text(shown))
+
+
+def table_text(shown: Table) -> str:
+    """A table at its own width, whatever the terminal's: a cut number is worse than a long line.
+
+    Cells are no markup: nothing in a name is taken for a colour or a picture.
+    """
+    title = [] if shown.title is None else [str(shown.title)]
+    shown.title = None
+    out = StringIO()
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "force_terminal": on_terminal}
+    width = Console(file=out, width=10_000, **plain).measure(shown).maximum
+    Console(file=out, width=width, **plain).print(shown)
+    return "\n".join([*title, out.getvalue().rstrip("\n")])

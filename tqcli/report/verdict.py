@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tqcli.report.compared import Compared, best_within, compared, judged, judged_by, overlap, ratio_of
+from tqcli.report.compared import Compared, best_within, compared, judged, judged_by, overlap, ratio_of, within
 from tqcli.report.figures import figure, value_text, with_interval
 from tqcli.report.run import RunResult
 from tqcli.report.tables import count_gates
@@ -71,19 +71,21 @@ def finding(result: RunResult) -> str:
         ]
         best = min(ranked, key=lambda codec: _least(codec, by), default=None)
         if best is None:
-            return ""
+            return f"No codec has {_NAMES[by[1]]} that is a finite number."
         among = "" if len(ranked) < 2 else f", the least of {len(ranked)} codecs"
         return f"{best.name} has {_NAMES[by[1]]} of {_told(best, by)}{among}."
     others = [codec for codec in codecs if codec is not control]
     best = best_within(others, control.bits, by)
     size = f"At about the bytes of the control {control.name} or fewer"
+    against = f"against the control's {_told(control, by)}"
+    if best is None and any(codec.total(*by) for codec in within(others, control.bits)):
+        return f"{size}, none is better: none has {_NAMES[by[1]]} that is a finite number, {against}."
     if best is None:
         error = _NAMES[by[1]].partition(" ")[2]
         return f"No codec has about the bytes of the control {control.name} or fewer; its {error} is " + (
             f"{_told(control, by)}."
         )
     mine, its = judged(best, by), judged(control, by)
-    against = f"against the control's {_told(control, by)}"
     if overlap(mine, its):
         return f"{size}, none is clearly better: {best.name} has {_NAMES[by[1]]} of {_told(best, by)}, {against}."
     ratio = ratio_of(its, mine)
