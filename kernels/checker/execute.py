@@ -135,7 +135,15 @@ def _outputs(launch: Launch) -> Iterator[Buffer]:
         if launch.init_value is None:
             yield Buffer(name, _OUTPUT, dtype.size, bytes([_UNWRITTEN]) * (prod(shape) * dtype.size))
         else:
-            yield Buffer(name, _INITIALISED, dtype.size, _bytes(mx.full(shape, launch.init_value, dtype)))
+            yield Buffer(name, _INITIALISED, dtype.size, _filled(shape, launch.init_value, dtype))
+
+
+def _filled(shape: tuple[int, ...], value: float, dtype: mx.Dtype) -> bytes:
+    """As MLX fills an output: `value` is a float32 to it, whatever the dtype. `mx.full` wouldn't keep integer dtypes."""
+    if mx.issubdtype(dtype, mx.integer):
+        limits, whole = mx.iinfo(dtype), int(np.float32(value))
+        return np.full(shape, min(max(whole, limits.min), limits.max), _numpy_dtype(dtype)).tobytes()
+    return _bytes(mx.full(shape, value, mx.float32).astype(dtype))
 
 
 def _arrays(launch: Launch, data: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -147,8 +155,11 @@ def _arrays(launch: Launch, data: bytes) -> Iterator[tuple[np.ndarray, np.ndarra
         if dtype == mx.bfloat16:
             yield (np.frombuffer(part, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape), fill
         else:
-            kind = np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))
-            yield np.frombuffer(part, kind).reshape(shape), fill
+            yield np.frombuffer(part, _numpy_dtype(dtype)).reshape(shape), fill
+
+
+def _numpy_dtype(dtype: mx.Dtype) -> np.dtype:
+    return np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))
 
 
 def findings_of(
