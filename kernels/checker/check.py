@@ -19,11 +19,12 @@ from tqcli.kernels.checker.source import (
     Instance,
     Texts,
     files_of,
+    refuse_text,
     text_of,
     translation_unit,
-    without_comments,
 )
 from tqcli.kernels.runtime.kernel import Kernel, Launch, Size
+from tqcli.kernels.runtime.shared_memory import without_comments
 
 SECONDS = 120
 """How long a launch may run."""
@@ -144,6 +145,8 @@ def _refuse(launch: Launch) -> None:
         raise ValueError(f"{here}grid {launch.grid} or threadgroup {launch.threadgroup} is empty")
     if prod(launch.threadgroup) > _MOST_THREADS:
         raise ValueError(f"{here}a threadgroup has at most {_MOST_THREADS} threads, not {prod(launch.threadgroup)}")
+    for path in files_of(kernel):
+        refuse_text(path)
 
 
 def _check(prepared: Prepared, library: Path, number: int, texts: Texts, seconds: int) -> Checked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from tqcli.kernels.checker.compiler import CompilerError, runner
 from tqcli.kernels.checker.finding import Finding, file_name
-from tqcli.kernels.checker.source import entry_name, shape_parameters
+from tqcli.kernels.checker.source import entry_name, shape_parameters, stand_in
 from tqcli.kernels.runtime.kernel import Launch, Size
 
 _INPUT, _OUTPUT, _INITIALISED = 0, 1, 2
@@ -170,11 +170,12 @@ def findings_of(
     """
     known = list(reports)
     addresses = {a for report in known for a in (report.address, report.other_address) if a}
-    places = _places(library, sorted(addresses), frozenset(map(str, files)))
+    paths = {stand_in(number): str(path) for number, path in enumerate(dict.fromkeys(files))}
+    places = _places(library, sorted(addresses), paths)
     whole = (str(files[-1]), 0)
     found = []
     for report in known:
-        file, line = report.file, report.line
+        file, line = paths.get(report.file, report.file), report.line
         if not file:
             file, line = places.get(report.address) or first_mention.get(report.buffer, whole)
         text = report.text
@@ -186,8 +187,8 @@ def findings_of(
     return found
 
 
-def _places(library: Path, addresses: list[int], files: Collection[str]) -> dict[int, tuple[str, int]]:
-    """The file and line of each address: the innermost inlined function's that is in one of the files."""
+def _places(library: Path, addresses: list[int], paths: Mapping[str, str]) -> dict[int, tuple[str, int]]:
+    """The path and line of each address: the innermost inlined function's that is in one of the files."""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if not addresses or tool is None:
         return {}
@@ -202,6 +203,6 @@ def _places(library: Path, addresses: list[int], files: Collection[str]) -> dict
             address = int(line, 16)
             continue
         file, _, number = line.partition(" (")[0].rpartition(":")
-        if number.isdigit() and address not in places and file in files:
-            places[address] = (file, int(number))
+        if number.isdigit() and address not in places and file in paths:
+            places[address] = (paths[file], int(number))
     return places
