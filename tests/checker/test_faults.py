@@ -8,13 +8,14 @@ import mlx.core as mx
 import pytest
 from atomic_faults import MORE
 from bodies import launch, marked_lines
+from divergence_faults import DIVERGENCE
 from faults import FAULTS, GO, NUMBERS, Fault
 
 from tqcli.kernels.checker import check, check_all
 from tqcli.kernels.runtime.kernel import Launch
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE, *DIVERGENCE], ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found_at_its_line(fault: Fault) -> None:
     faulty = fault.launch()
     findings = check(faulty).findings
@@ -24,7 +25,7 @@ def test_a_planted_fault_is_found_at_its_line(fault: Fault) -> None:
     assert f"{fault.kind}{'' if fault.says[0] == ':' else ' '}{fault.says}" in str(finding)
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE, *DIVERGENCE], ids=lambda fault: fault.name)
 def test_nothing_else_is_found(fault: Fault) -> None:
     kinds = {finding.kind for finding in check(fault.launch()).findings}
     assert kinds <= {fault.kind, *fault.also}

@@ -32,10 +32,17 @@ enum { tq_slot_bytes = 32, tq_lanes = 32 };
 enum tq_use { tq_reads = 1, tq_writes = 2, tq_updates = 3 };
 enum tq_memory { tq_device = 1, tq_threadgroup = 2 };
 
+// Where they are called tells which threads meet: calls must be neither joined nor doubled.
+#ifdef __clang__
+#define TQ_MEETS __attribute__((convergent, nomerge))
+#else
+#define TQ_MEETS
+#endif
+
 extern "C" {
-void tq_threadgroup_barrier(int memory, tq_site site);
-void tq_simdgroup_barrier(int memory, tq_site site);
-tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site);
+TQ_MEETS void tq_threadgroup_barrier(int memory, tq_site site);
+TQ_MEETS void tq_simdgroup_barrier(int memory, tq_site site);
+TQ_MEETS tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site);
 // A value was asked of a lane that takes no part.
 void tq_absent_lane(const char* operation, unsigned lane, tq_site site);
 // The threadgroup's array number `index`; the same memory for every thread of the group.
