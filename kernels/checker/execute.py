@@ -15,10 +15,13 @@ import numpy as np
 
 from tqcli.kernels.checker.compiler import CompilerError, runner
 from tqcli.kernels.checker.finding import Finding, file_name
+from tqcli.kernels.checker.processes import call
 from tqcli.kernels.checker.source import entry_name, shape_parameters, stand_in
 from tqcli.kernels.runtime.kernel import Launch, Size
 
 _INPUT, _OUTPUT, _INITIALISED = 0, 1, 2
+_FAILED = 3
+"""The runner's exit code where it can't do its work."""
 _UNWRITTEN = 0xA5
 """The bytes of outputs that nothing was written to."""
 
@@ -89,18 +92,29 @@ def _execute(
     request = struct.pack("<7I", *grid, *group, len(buffers))
     request += b"".join(buffer.packed() for buffer in buffers)
     command = [str(runner()), str(library), entry_name(number), str(seconds), *(["bytes"] if by_byte else [])]
-    done = subprocess.run(command, input=request, capture_output=True, check=False)
-    if done.returncode:
+    done = call(command, request)
+    if done.returncode < 0:
+        raise CompilerError(f"the runner of {launch.kernel.name} was ended by signal {-done.returncode}")
+    if done.returncode == _FAILED and done.stderr:
         raise CompilerError(
             f"the runner failed on {launch.kernel.name}: {done.stderr.decode(errors='replace').strip()}"
         )
-    (length,) = struct.unpack_from("<Q", done.stdout)
-    head, *lines = done.stdout[8 : 8 + length].decode().splitlines()
+    try:
+        return _response(launch, done.stdout)
+    except (struct.error, ValueError):  # the body ended the program on a way that the runner can't know of
+        outputs, unwritten = zip(*_arrays(launch, b"".join(b.data for b in buffers if b.role != _INPUT)), strict=True)
+        report = Report("crash", "", "", 0, 0, 0, "", 1, "the body ends the program that runs it")
+        return Ran(list(outputs), list(unwritten), [report], 0), True
+
+
+def _response(launch: Launch, data: bytes) -> tuple[Ran, bool]:
+    """Raises `ValueError` or `struct.error` if it isn't whole."""
+    (length,) = struct.unpack_from("<Q", data)
+    head, *lines = data[8 : 8 + length].decode().removesuffix("\n").split("\n")
     extent, threadgroup_bytes = head.split("\t")
-    outputs, unwritten = zip(*_arrays(launch, done.stdout[8 + length :]), strict=True)
-    return Ran(
-        list(outputs), list(unwritten), [_report(line) for line in lines], int(threadgroup_bytes)
-    ), extent == "whole"
+    outputs, unwritten = zip(*_arrays(launch, data[8 + length :]), strict=True)
+    reports = [_report(line) for line in lines]
+    return Ran(list(outputs), list(unwritten), reports, int(threadgroup_bytes)), extent == "whole"
 
 
 def _report(line: str) -> Report:
@@ -139,7 +153,7 @@ def _outputs(launch: Launch) -> Iterator[Buffer]:
 
 
 def _filled(shape: tuple[int, ...], value: float, dtype: mx.Dtype) -> bytes:
-    """As MLX fills an output: `value` is a float32 to it, whatever the dtype. `mx.full` wouldn't keep integer dtypes."""
+    """As MLX fills an output: `value` is a float32 to it. `mx.full` gives floats where integers are asked for."""
     if mx.issubdtype(dtype, mx.integer):
         limits, whole = mx.iinfo(dtype), int(np.float32(value))
         return np.full(shape, min(max(whole, limits.min), limits.max), _numpy_dtype(dtype)).tobytes()

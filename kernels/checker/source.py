@@ -120,7 +120,7 @@ def entry_name(number: int) -> str:
 
 
 def stand_in(file: int) -> str:
-    """What compilers are told that a file is called, by its number among the kernel's files: a path may have any sign in it."""
+    """A file's name to compilers, by its number among the kernel's files: a path may have any sign in it."""
     return f"/tq-file/{file}"
 
 

@@ -65,8 +65,9 @@ class _Array(_Strict):
     @field_validator("shape")
     @classmethod
     def _is_small(cls, shape: list[int]) -> list[int]:
-        if prod(shape) > _MOST_ELEMENTS:
-            raise ValueError(f"{prod(shape)} elements are more than {_MOST_ELEMENTS}, which is plenty for a check")
+        count = prod(max(1, side) for side in shape)  # of an empty array too: no library takes any side
+        if count > _MOST_ELEMENTS:
+            raise ValueError(f"{count} elements are more than {_MOST_ELEMENTS}, which is plenty for a check")
         return shape
 
     @property

@@ -1,8 +1,9 @@
 #include "memory.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -66,13 +67,21 @@ std::string element_name(const Region& region, int64_t at) {
 
 Access access_now(const void* pc) { return {current->index + 1, group_number, now, pc}; }
 
+[[noreturn]] void fail(const std::string& why) {
+  fprintf(stderr, "%s\n", why.c_str());
+  _exit(3);
+}
+
 Region& add_region(const char* name, Role role, size_t bytes, size_t element) {
   size_t number = regions.size();
-  if (number == kSlots || bytes > kSlot / 4) abort();
+  if (number == kSlots)
+    fail(std::string(name) + " is one too many: a launch has at most " + std::to_string(kSlots) +
+         " arrays, which are inputs, their shapes, outputs and threadgroup arrays");
+  if (bytes > kSlot / 4) fail(std::string(name) + " has " + std::to_string(bytes) + " bytes, which are too many");
   size_t granule = by_byte ? 1 : element < kMostGranule ? element : kMostGranule;
   Region region = {name, role, base + number * kSlot + kStart, bytes, element, granule, {}, {}};
   size_t mapped = (bytes + kPage - 1) / kPage * kPage;
-  if (mapped && mprotect(region.data, mapped, PROT_READ | PROT_WRITE)) abort();
+  if (mapped && mprotect(region.data, mapped, PROT_READ | PROT_WRITE)) fail(std::string("there is no memory for ") + name);
   regions.push_back(region);
   if (role != Role::input) regions.back().granules.resize((bytes + granule - 1) / granule);
   return regions.back();
@@ -183,7 +192,7 @@ void touch(Region& region, size_t number, int64_t at, bool writes, bool updates,
 
 void reserve_memory() {
   void* all = mmap(nullptr, kSlots * kSlot, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (all == MAP_FAILED) abort();
+  if (all == MAP_FAILED) fail("there is no room for the arrays' addresses");
   base = static_cast<char*>(all);
   regions.reserve(kSlots);
 }
