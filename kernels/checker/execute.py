@@ -22,6 +22,7 @@ from tqcli.kernels.runtime.kernel import Launch, Size
 _INPUT, _OUTPUT, _INITIALISED = 0, 1, 2
 _FAILED = 3
 """The runner's exit code where it can't do its work."""
+_NO_LINES = "its line isn't known without addr2line: apt install binutils"
 _UNWRITTEN = 0xA5
 """The bytes of outputs that nothing was written to."""
 
@@ -193,6 +194,8 @@ def findings_of(
         if not file:
             file, line = places.get(report.address) or first_mention.get(report.buffer, whole)
         text = report.text
+        if report.address and not places and _addr2line() is None:
+            text += f"; {_NO_LINES}"
         other = places.get(report.other_address)
         if other and other != (file, line):
             where = f"line {other[1]}" if other[0] == file else f"{file_name(other[0])}:{other[1]}"
@@ -201,9 +204,13 @@ def findings_of(
     return found
 
 
+def _addr2line() -> str | None:
+    return shutil.which("addr2line") or shutil.which("llvm-addr2line")
+
+
 def _places(library: Path, addresses: list[int], paths: Mapping[str, str]) -> dict[int, tuple[str, int]]:
     """The path and line of each address: the innermost inlined function's that is in one of the files."""
-    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+    tool = _addr2line()
     if not addresses or tool is None:
         return {}
     asked = "\n".join(map(hex, addresses))

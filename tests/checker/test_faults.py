@@ -11,7 +11,7 @@ from bodies import launch, marked_lines
 from divergence_faults import DIVERGENCE
 from faults import FAULTS, GO, NUMBERS, Fault
 
-from tqcli.kernels.checker import check, check_all
+from tqcli.kernels.checker import check, check_all, execute
 from tqcli.kernels.runtime.kernel import Launch
 
 
@@ -93,6 +93,13 @@ def test_findings_are_told_once_for_a_line_and_buffer_and_are_sorted() -> None:
     assert (5, "out-of-bounds read", "x0") in told
     (read,) = (f for f in found if f.line == 4 and f.buffer == "x0")
     assert read.count == 40
+
+
+def test_without_addr2line_it_is_said_why_the_line_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "_addr2line", lambda: None)
+    (finding,) = check(launch(GO + "y0[at] = x0[at + 1];", [NUMBERS])).findings
+    assert finding.place == "body.metal"
+    assert finding.text.endswith("; its line isn't known without addr2line: apt install binutils")
 
 
 @pytest.mark.parametrize(
