@@ -41,7 +41,13 @@ _WRAPPED = ("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset")
 _GNU = ("-fno-tree-loop-distribute-patterns", "-fno-thread-jumps")  # the latter would give one call two addresses
 _EXCESS = "-fexcess-precision=16"
 """Operations of _Float16 are rounded one by one; g++ knows it since it has the type in C++. Others' halves are ours."""
-_CLANG = ("-mllvm", "-tsan-instrument-read-before-write=1")
+_CLANG = (
+    "-fno-optimize-sibling-calls",
+    "-mllvm",
+    "-tsan-instrument-func-entry-exit=0",
+    "-mllvm",
+    "-tsan-instrument-read-before-write=1",
+)
 
 
 class CompilerError(ValueError):

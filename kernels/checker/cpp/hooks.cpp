@@ -67,7 +67,7 @@ void report_undefined(const char* kind, const Place& at, Text text) {
   if (!current) return;
   Report found;
   found.kind = kind;
-  found.site = {at.file, int(at.line)};
+  found.site = {at.file, int(at.line), 0};
   report(found, [&] { return text() + ": thread " + std::to_string(current->index); });
 }
 }  // namespace

@@ -16,10 +16,12 @@ struct tq_position {
 // One launch of a body: `buffers` in the order of its parameters.
 typedef void (*tq_entry)(void* const* buffers, const tq_position* at);
 
-// A line of the body, as `#line` gives it.
+// A call in the body, as `#line` gives it. Without a column, which g++ hasn't, the addresses of calls tell them apart;
+// clang, which has, gives one call several of them.
 struct tq_site {
   const char* file;
   int line;
+  int column;
 };
 
 // The values that the lanes of a simdgroup brought to an operation, in slots of `tq_slot_bytes`.
@@ -32,17 +34,10 @@ enum { tq_slot_bytes = 32, tq_lanes = 32 };
 enum tq_use { tq_reads = 1, tq_writes = 2, tq_updates = 3 };
 enum tq_memory { tq_device = 1, tq_threadgroup = 2 };
 
-// Where they are called tells which threads meet: calls must be neither joined nor doubled.
-#ifdef __clang__
-#define TQ_MEETS __attribute__((convergent, nomerge))
-#else
-#define TQ_MEETS
-#endif
-
 extern "C" {
-TQ_MEETS void tq_threadgroup_barrier(int memory, tq_site site);
-TQ_MEETS void tq_simdgroup_barrier(int memory, tq_site site);
-TQ_MEETS tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site);
+void tq_threadgroup_barrier(int memory, tq_site site);
+void tq_simdgroup_barrier(int memory, tq_site site);
+tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site);
 // A value was asked of a lane that takes no part.
 void tq_absent_lane(const char* operation, unsigned lane, tq_site site);
 // The threadgroup's array number `index`; the same memory for every thread of the group.

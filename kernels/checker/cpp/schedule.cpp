@@ -59,7 +59,8 @@ bool same_line(const Thread& a, const Thread& b) {
 
 // A line may call twice, and what it is in may be called from two branches.
 bool same_place(const Thread& a, const Thread& b) {
-  return same_line(a, b) && a.call == b.call && a.callers == b.callers;
+  if (!same_line(a, b) || a.site.column != b.site.column) return false;
+  return a.site.column || (a.call == b.call && a.callers == b.callers);
 }
 
 std::string place_of(const Thread& thread, const Thread& other) {

@@ -15,7 +15,7 @@ struct Thread {
   uint32_t index, lane, simdgroup;
   State state = State::done;
   bool killed = false;  // by a fault that it couldn't go on after
-  tq_site site = {nullptr, 0};
+  tq_site site = {nullptr, 0, 0};
   const void* call = nullptr;  // where the operation that it waits in returns to
   std::vector<const void*> callers;  // where the functions that it is in return to
   const char* operation = "";
