@@ -6,7 +6,6 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -15,21 +14,25 @@ from tqcli.kernels.checker.compiler import BodyError, build, runner
 from tqcli.kernels.checker.execute import Buffer, Ran, buffers_of, execute, findings_of
 from tqcli.kernels.checker.finding import Checked, Finding, unique
 from tqcli.kernels.checker.names import refuse_names
+from tqcli.kernels.checker.processes import workers as threads
 from tqcli.kernels.checker.source import (
     Instance,
     Texts,
     files_of,
+    refuse_text,
     text_of,
     translation_unit,
-    without_comments,
 )
 from tqcli.kernels.runtime.kernel import Kernel, Launch, Size
+from tqcli.kernels.runtime.shared_memory import without_comments
 
 SECONDS = 120
 """How long a launch may run."""
 _TOGETHER = 6
 """Instances of a body that are compiled as one text: fewer parse it more often, more leave a processor idle."""
 _MOST_THREADS = 1024
+_MOST_IN_GRID = 2**30
+"""Threads of a grid: more than a launch's two minutes are enough for, but of the emptiest bodies."""
 _MOST_TRIED = 2**18
 """Threads of a grid that is tried for a hint."""
 _WRONG_GRID = ("unwritten", "out-of-bounds")
@@ -85,7 +88,7 @@ def run_all(
         kernel, members = batch
         sources = {path: text_of(path, texts or {}) for path in files_of(kernel)}
         try:
-            library = build(translation_unit(kernel, list(members), texts or {}), sources, lines=not once)
+            library = build(translation_unit(kernel, list(members), texts or {}), sources, once)
         except BodyError as e:
             if not go_on:
                 raise
@@ -94,20 +97,22 @@ def run_all(
                 if done:
                     done()
             return
-        for number, indices in enumerate(members.values()):
-            for index in indices:
-                found[index] = _check(all_prepared[index], library, number, texts or {}, seconds)
-                if done:
-                    done()
-        if once:
-            library.unlink(missing_ok=True)
+        try:
+            for number, indices in enumerate(members.values()):
+                for index in indices:
+                    found[index] = _check(all_prepared[index], library, number, texts or {}, seconds)
+                    if done:
+                        done()
+        finally:
+            if once:
+                library.unlink(missing_ok=True)
 
     batches = _batches([each.launch for each in all_prepared])
     if workers == 1:
         for batch in batches:
             run(batch)
     else:
-        with ThreadPoolExecutor(workers) as pool:
+        with threads(workers) as pool:
             list(pool.map(run, batches))
     return [found[index] for index in range(len(all_prepared))]
 
@@ -144,6 +149,11 @@ def _refuse(launch: Launch) -> None:
         raise ValueError(f"{here}grid {launch.grid} or threadgroup {launch.threadgroup} is empty")
     if prod(launch.threadgroup) > _MOST_THREADS:
         raise ValueError(f"{here}a threadgroup has at most {_MOST_THREADS} threads, not {prod(launch.threadgroup)}")
+    if prod(launch.grid) > _MOST_IN_GRID:
+        threads = f"{prod(launch.grid)} threads, and the checker runs at most {_MOST_IN_GRID}"
+        raise ValueError(f"{here}grid {launch.grid} has {threads}; give it a smaller one")
+    for path in files_of(kernel):
+        refuse_text(path)
 
 
 def _check(prepared: Prepared, library: Path, number: int, texts: Texts, seconds: int) -> Checked:

@@ -10,21 +10,24 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryDirectory, mkstemp
 
 from tqcli.kernels.checker.diagnosis import diagnosis
 from tqcli.kernels.checker.finding import Finding
+from tqcli.kernels.checker.processes import call, workers
 from tqcli.paths import cache_folder
 
 _CPP = Path(__file__).resolve().parent / "cpp"
+_UNFINISHED = "tmp"
+"""How the names of files begin that are gone once their process ends."""
 _ABANDONED_SECONDS = 3600
 _COMPILERS = ("g++", "c++", "clang++")
 _COMMON = ("-std=c++17", "-fPIC", "-w")
@@ -35,10 +38,16 @@ _BODY = (
 )
 _LIBRARIES = ("-nodefaultlibs", "-lm", "-lc")  # not the sanitizers': the runner takes their place
 _WRAPPED = ("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset")
-_GNU = ("--param=tsan-instrument-func-entry-exit=0", "-fno-tree-loop-distribute-patterns")
+_GNU = ("-fno-tree-loop-distribute-patterns", "-fno-thread-jumps")  # the latter would give one call two addresses
 _EXCESS = "-fexcess-precision=16"
 """Operations of _Float16 are rounded one by one; g++ knows it since it has the type in C++. Others' halves are ours."""
-_CLANG = ("-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instrument-read-before-write=1")
+_CLANG = (
+    "-fno-optimize-sibling-calls",
+    "-mllvm",
+    "-tsan-instrument-func-entry-exit=0",
+    "-mllvm",
+    "-tsan-instrument-read-before-write=1",
+)
 
 
 class CompilerError(ValueError):
@@ -123,42 +132,62 @@ def runner() -> Path:
     flags = (*_COMMON, "-O2", "-rdynamic")
     text = "".join(path.read_text() for path in sorted(_CPP.iterdir()) if path.suffix in (".cpp", ".h"))
     target = _folder() / f"runner-{_key(text, *flags)}"
-    if not target.exists():
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(_compile_runner_part, sources))
-        try:
+    if not _is_whole(target):
+        with _own_folder() as own:
+            objects = [own / f"{path.stem}.o" for path in sources]
+            commands = [
+                [*_COMMON, "-O2", "-c", str(path), "-o", str(made)] for path, made in zip(sources, objects, strict=True)
+            ]
+            with workers(os.cpu_count() or 1) as pool:
+                list(pool.map(lambda command: _call(command, own), commands))
             _make(target, ["-rdynamic", *map(str, objects), "-ldl"])
-        finally:
-            for path in objects:
-                path.unlink()
     return target
+
+
+@contextmanager
+def _own_folder() -> Iterator[Path]:
+    """For what is being compiled; gone afterwards."""
+    with TemporaryDirectory(prefix=_UNFINISHED, dir=_folder(), ignore_cleanup_errors=True) as own:
+        yield Path(own)
 
 
 def _remove_abandoned(folder: Path) -> None:
     """Unfinished files of a process that was killed: those of the last hour may be another's at work."""
-    for path in (*folder.glob("tmp*.o"), *folder.glob("tmp*.part")):
+    for path in folder.glob(f"{_UNFINISHED}*"):
         with suppress(FileNotFoundError):  # another process removes them too
             if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _compile_runner_part(source: Path) -> Path:
-    handle, name = mkstemp(suffix=".o", dir=_folder())
-    os.close(handle)
-    _call([*_COMMON, "-O2", "-c", str(source), "-o", name])
-    return Path(name)
+def _is_whole(path: Path) -> bool:
+    """Whether it is a compiled file to its end, which the table of its sections makes."""
+    with suppress(FileNotFoundError, struct.error), path.open("rb") as file:
+        head = file.read(64)
+        start, size, count = *struct.unpack_from("<Q", head, 40), *struct.unpack_from("<2H", head, 58)
+        return head.startswith(b"\x7fELF") and path.stat().st_size >= start + size * count
+    return False
 
 
-def build(text: str, files: Mapping[Path, str], lines: bool = True) -> Path:
+def build(text: str, files: Mapping[Path, str], once: bool = False) -> Path:
     """Compiles the text of bodies (`source.translation_unit`) to a library that the runner loads.
 
-    Without `lines` it is quicker, and nobody can tell which line an address belongs to. Raises `CompilerError` with the
-    first mistake and its line in one of the `files` that the text was made of: headers, then the body.
+    `once`: into a file of its own, which the caller removes; that is quicker, and nobody can tell which line an address
+    belongs to. Raises `CompilerError` with the first mistake and its line in one of the `files` that the text was made
+    of: headers, then the body.
     """
-    flags = (*compiler().body_flags, *(["-g"] if lines else []))
-    target = _folder() / f"body-{_key(text, _vocabulary(), *flags, *compiler().libraries)}.so"
-    if not target.exists():
-        _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *compiler().libraries], text, files)
+    flags = (*compiler().body_flags, *([] if once else ["-g"]))
+    if once:
+        handle, name = mkstemp(prefix=_UNFINISHED, suffix=".so", dir=_folder())
+        os.close(handle)
+        target = Path(name)
+    else:
+        target = _folder() / f"body-{_key(text, _vocabulary(), *flags, *compiler().libraries)}.so"
+    if once or not _is_whole(target):
+        try:
+            _make(target, [*flags, "-I", str(_CPP), "-shared", "-x", "c++", "-", *compiler().libraries], text, files)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
     return target
 
 
@@ -168,25 +197,23 @@ def _vocabulary() -> str:
 
 
 def _make(target: Path, arguments: list[str], text: str = "", files: Mapping[Path, str] | None = None) -> None:
-    """Written under a name of its own and renamed: several processes may build the same."""
-    handle, name = mkstemp(suffix=".part", dir=target.parent)
-    os.close(handle)
-    try:
-        _call([*arguments, "-o", name], text, files)
-        Path(name).chmod(0o755)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    """Written in a folder of its own and renamed: several processes may build the same."""
+    with _own_folder() as own:
+        made = own / "made"
+        _call([*arguments, "-o", str(made)], own, text, files)
+        made.chmod(0o755)
+        made.replace(target)
 
 
-def _call(arguments: list[str], text: str = "", files: Mapping[Path, str] | None = None) -> None:
-    command = [*compiler().command, *arguments]
-    environment = os.environ | {"LC_ALL": "C"}
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)
+def _call(arguments: list[str], own: Path, text: str = "", files: Mapping[Path, str] | None = None) -> None:
+    """`own`: the folder for the compiler's own files."""
+    environment = os.environ | {"LC_ALL": "C", "TMPDIR": str(own)}
+    done = call([*compiler().command, *arguments], text.encode(), environment)
     if done.returncode:
-        if finding := diagnosis(done.stderr, files or {}):
+        said = done.stderr.decode(errors="replace")
+        if finding := diagnosis(said, files or {}):
             raise BodyError(finding)
-        raise CompilerError(f"the C++ compiler failed: {' '.join(done.stderr.split())[:400]}")
+        raise CompilerError(f"the C++ compiler failed: {' '.join(said.split())[:400]}")
 
 
 def _folder() -> Path:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tqcli.kernels.checker.finding import NOT_COMPILED, Finding, file_name
-from tqcli.kernels.checker.source import without_comments
+from tqcli.kernels.checker.source import stand_in
+from tqcli.kernels.runtime.shared_memory import without_comments
 
 _PLACE = re.compile(r"(?P<file>[^\n]*?):(?P<line>\d+):(?:\d+:)? *(?P<rest>.*)")
 _ERROR = re.compile(r"(?:fatal )?error: (?P<what>.*)")
@@ -40,7 +41,7 @@ def diagnosis(said: str, files: Mapping[Path, str]) -> Finding | None:
     for path, text in files.items():
         if mistake := _unbalanced(text):
             return _finding(path, *mistake)
-    paths = {str(path): path for path in files}
+    paths = {stand_in(number): path for number, path in enumerate(files)}
     lines = said.splitlines()
     errors = [(n, place, error) for n, place in _places(lines) if (error := _ERROR.match(place["rest"]))]
     if not errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,10 +15,14 @@ import numpy as np
 
 from tqcli.kernels.checker.compiler import CompilerError, runner
 from tqcli.kernels.checker.finding import Finding, file_name
-from tqcli.kernels.checker.source import entry_name, shape_parameters
+from tqcli.kernels.checker.processes import call
+from tqcli.kernels.checker.source import entry_name, shape_parameters, stand_in
 from tqcli.kernels.runtime.kernel import Launch, Size
 
 _INPUT, _OUTPUT, _INITIALISED = 0, 1, 2
+_FAILED = 3
+"""The runner's exit code where it can't do its work."""
+_NO_LINES = "its line isn't known without addr2line: apt install binutils"
 _UNWRITTEN = 0xA5
 """The bytes of outputs that nothing was written to."""
 
@@ -89,18 +93,29 @@ def _execute(
     request = struct.pack("<7I", *grid, *group, len(buffers))
     request += b"".join(buffer.packed() for buffer in buffers)
     command = [str(runner()), str(library), entry_name(number), str(seconds), *(["bytes"] if by_byte else [])]
-    done = subprocess.run(command, input=request, capture_output=True, check=False)
-    if done.returncode:
+    done = call(command, request)
+    if done.returncode < 0:
+        raise CompilerError(f"the runner of {launch.kernel.name} was ended by signal {-done.returncode}")
+    if done.returncode == _FAILED and done.stderr:
         raise CompilerError(
             f"the runner failed on {launch.kernel.name}: {done.stderr.decode(errors='replace').strip()}"
         )
-    (length,) = struct.unpack_from("<Q", done.stdout)
-    head, *lines = done.stdout[8 : 8 + length].decode().splitlines()
+    try:
+        return _response(launch, done.stdout)
+    except (struct.error, ValueError):  # the body ended the program on a way that the runner can't know of
+        outputs, unwritten = zip(*_arrays(launch, b"".join(b.data for b in buffers if b.role != _INPUT)), strict=True)
+        report = Report("crash", "", "", 0, 0, 0, "", 1, "the body ends the program that runs it")
+        return Ran(list(outputs), list(unwritten), [report], 0), True
+
+
+def _response(launch: Launch, data: bytes) -> tuple[Ran, bool]:
+    """Raises `ValueError` or `struct.error` if it isn't whole."""
+    (length,) = struct.unpack_from("<Q", data)
+    head, *lines = data[8 : 8 + length].decode().removesuffix("\n").split("\n")
     extent, threadgroup_bytes = head.split("\t")
-    outputs, unwritten = zip(*_arrays(launch, done.stdout[8 + length :]), strict=True)
-    return Ran(
-        list(outputs), list(unwritten), [_report(line) for line in lines], int(threadgroup_bytes)
-    ), extent == "whole"
+    outputs, unwritten = zip(*_arrays(launch, data[8 + length :]), strict=True)
+    reports = [_report(line) for line in lines]
+    return Ran(list(outputs), list(unwritten), reports, int(threadgroup_bytes)), extent == "whole"
 
 
 def _report(line: str) -> Report:
@@ -135,7 +150,15 @@ def _outputs(launch: Launch) -> Iterator[Buffer]:
         if launch.init_value is None:
             yield Buffer(name, _OUTPUT, dtype.size, bytes([_UNWRITTEN]) * (prod(shape) * dtype.size))
         else:
-            yield Buffer(name, _INITIALISED, dtype.size, _bytes(mx.full(shape, launch.init_value, dtype)))
+            yield Buffer(name, _INITIALISED, dtype.size, _filled(shape, launch.init_value, dtype))
+
+
+def _filled(shape: tuple[int, ...], value: float, dtype: mx.Dtype) -> bytes:
+    """As MLX fills an output: `value` is a float32 to it. `mx.full` gives floats where integers are asked for."""
+    if mx.issubdtype(dtype, mx.integer):
+        limits, whole = mx.iinfo(dtype), int(np.float32(value))
+        return np.full(shape, min(max(whole, limits.min), limits.max), _numpy_dtype(dtype)).tobytes()
+    return _bytes(mx.full(shape, value, mx.float32).astype(dtype))
 
 
 def _arrays(launch: Launch, data: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -147,8 +170,11 @@ def _arrays(launch: Launch, data: bytes) -> Iterator[tuple[np.ndarray, np.ndarra
         if dtype == mx.bfloat16:
             yield (np.frombuffer(part, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape), fill
         else:
-            kind = np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))
-            yield np.frombuffer(part, kind).reshape(shape), fill
+            yield np.frombuffer(part, _numpy_dtype(dtype)).reshape(shape), fill
+
+
+def _numpy_dtype(dtype: mx.Dtype) -> np.dtype:
+    return np.dtype(str(dtype).removeprefix("mlx.core.").rstrip("_"))
 
 
 def findings_of(
@@ -159,14 +185,17 @@ def findings_of(
     """
     known = list(reports)
     addresses = {a for report in known for a in (report.address, report.other_address) if a}
-    places = _places(library, sorted(addresses), frozenset(map(str, files)))
+    paths = {stand_in(number): str(path) for number, path in enumerate(dict.fromkeys(files))}
+    places = _places(library, sorted(addresses), paths)
     whole = (str(files[-1]), 0)
     found = []
     for report in known:
-        file, line = report.file, report.line
+        file, line = paths.get(report.file, report.file), report.line
         if not file:
             file, line = places.get(report.address) or first_mention.get(report.buffer, whole)
         text = report.text
+        if report.address and not places and _addr2line() is None:
+            text += f"; {_NO_LINES}"
         other = places.get(report.other_address)
         if other and other != (file, line):
             where = f"line {other[1]}" if other[0] == file else f"{file_name(other[0])}:{other[1]}"
@@ -175,9 +204,13 @@ def findings_of(
     return found
 
 
-def _places(library: Path, addresses: list[int], files: Collection[str]) -> dict[int, tuple[str, int]]:
-    """The file and line of each address: the innermost inlined function's that is in one of the files."""
-    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+def _addr2line() -> str | None:
+    return shutil.which("addr2line") or shutil.which("llvm-addr2line")
+
+
+def _places(library: Path, addresses: list[int], paths: Mapping[str, str]) -> dict[int, tuple[str, int]]:
+    """The path and line of each address: the innermost inlined function's that is in one of the files."""
+    tool = _addr2line()
     if not addresses or tool is None:
         return {}
     asked = "\n".join(map(hex, addresses))
@@ -191,6 +224,6 @@ def _places(library: Path, addresses: list[int], files: Collection[str]) -> dict
             address = int(line, 16)
             continue
         file, _, number = line.partition(" (")[0].rpartition(":")
-        if number.isdigit() and address not in places and file in files:
-            places[address] = (file, int(number))
+        if number.isdigit() and address not in places and file in paths:
+            places[address] = (paths[file], int(number))
     return places

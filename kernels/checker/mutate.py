@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, zip_longest
@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from tqcli.kernels.checker.check import check_all, prepare, run_all
-from tqcli.kernels.checker.compiler import CompilerError
+from tqcli.kernels.checker.compiler import BodyError, runner
 from tqcli.kernels.checker.finding import Checked, file_name
 from tqcli.kernels.checker.harmless import Harmless, reason
 from tqcli.kernels.checker.mutations import Mutation, mutations
+from tqcli.kernels.checker.processes import workers
 from tqcli.kernels.checker.source import files_of
 from tqcli.kernels.runtime.case import Case, to_numpy
 from tqcli.kernels.runtime.kernel import Launch
@@ -110,7 +111,8 @@ def mutate(
     """Tries every mutation of every file that kernels use, and every shortened grid; of the kernels `only`, if given.
 
     A header's mistakes may show in any of the launches. `started` is called with the number of mutants, `done` after
-    each. Those `known` to be harmless need not be noticed. Raises `CompilerError` if there is no compiler.
+    each. Those `known` to be harmless need not be noticed. Raises `CompilerError` if there
+    is no compiler, or it or the runner fails.
     """
     prepared = [prepare(launch) for launch in launches]
     users: dict[Path, list[int]] = defaultdict(list)
@@ -124,7 +126,8 @@ def mutate(
     grids = [(axis, own) for axis, own in _short_grids(launches) if launches[own[0]].kernel.name in names]
     started(len(work) + len(grids))
     scores: dict[str, Score] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    runner()  # once, before several threads want it
+    with workers(os.cpu_count() or 1) as pool:
 
         def run(mutation: Mutation, lot: Sequence[int]) -> Future[list[Checked]]:
             texts = {mutation.file: mutation.text}
@@ -139,7 +142,7 @@ def mutate(
                     noticed = _judged(own[0], first.result(), judge)
                     for lot in own[1:]:
                         noticed = noticed or _judged(lot, run(mutation, lot).result(), judge)
-                except CompilerError:
+                except BodyError:
                     score.uncompilable += 1
                 else:
                     score.mutants.append(_mutant(mutation, noticed, known))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqcli.kernels.checker.source import without_comments
+from tqcli.kernels.runtime.shared_memory import without_comments
 
 _BARRIER = re.compile(r"\b(?:threadgroup|simdgroup)_barrier\s*\([^;]*\)\s*;")
 # House style has blanks around comparisons and none around the brackets of templates.

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from tqcli.kernels.checker.finding import file_name
 from tqcli.kernels.runtime.attributes import METAL_ATTRIBUTES, attributes_in
 from tqcli.kernels.runtime.kernel import INCLUDES, Kernel, Launch, Parameter
+from tqcli.kernels.runtime.shared_memory import declarations, without_comments
 from tqcli.kernels.runtime.text import metal_type, output_type
 
 Texts = Mapping[Path, str]
@@ -54,13 +56,11 @@ static inline uint3 in_group(const tq_position* at) {
 }
 """
 
-# `threadgroup float a[8], b;` and not `threadgroup float* p`.
-_DECLARATION = re.compile(
-    r"\bthreadgroup\s+((?:[A-Za-z_][\w:]*)(?:\s*<[^<>;]*>)?)\s+"
-    r"([A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*(?:,\s*[A-Za-z_]\w*\s*(?:\[[^;\]]*\]\s*)*)*);"
-)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<metal_\w+>[^\n]*", re.MULTILINE)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BLANK = r"(?:[ \t]|\\\n)*"
+_ANY_INCLUDE = re.compile(
+    rf"^{_BLANK}(?:#|%:){_BLANK}(?:include|include_next|import|embed)\b{_BLANK}([^\n]*)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,18 @@ def text_of(path: Path, texts: Texts) -> str:
     return texts[path] if path in texts else path.read_text(encoding="ascii")
 
 
-def without_comments(text: str) -> str:
-    """Comments as blanks, so that columns and lines stay."""
-    return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+def refuse_text(path: Path) -> None:
+    """Raises `ValueError` with a line of a file for what can't be compiled as Metal would: includes of other files than
+    Metal's own, since MLX compiles a string; and threadgroup memory that `shared_memory.declarations` doesn't know.
+    """
+    text, name = path.read_text(encoding="ascii"), file_name(path)
+    for match in _ANY_INCLUDE.finditer(_INCLUDE.sub("", without_comments(text))):
+        line = text.count("\n", 0, match.start(1)) + 1
+        raise ValueError(
+            f"{name}:{line}: includes {match[1].strip()}, but MLX compiles the body from a string, beside no file; "
+            "name headers in the spec instead"
+        )
+    declarations(text, name)
 
 
 def for_cpp(text: str) -> str:
@@ -110,44 +119,46 @@ def entry_name(number: int) -> str:
     return f"tq_entry_{number}"
 
 
+def stand_in(file: int) -> str:
+    """A file's name to compilers, by its number among the kernel's files: a path may have any sign in it."""
+    return f"/tq-file/{file}"
+
+
 def translation_unit(kernel: Kernel, instances: Sequence[Instance], texts: Texts) -> str:
     """One function for each of the instances of a body, callable by the runner."""
     numbers = count()
-    *headers, (path, body) = [(path, text_of(path, texts)) for path in files_of(kernel)]
-    shapes = shape_parameters(kernel, body)
-    attributes = attributes_in(body)
-    parts = ['#include "msl.h"\n', *(_numbered(p, text, numbers) for p, text in headers)]
+    files = files_of(kernel)
+    names = {path: stand_in(number) for number, path in enumerate(dict.fromkeys(files))}
+    *headers, body = [(names[path], text_of(path, texts)) for path in files]
+    shapes = shape_parameters(kernel, body[1])
+    attributes = attributes_in(body[1])
+    parts = ['#include "msl.h"\n', *(_numbered(*header, numbers) for header in headers)]
     parts += [
         '#line 1 "the checker"\n',
         _template(kernel, instances[0]),
         f"static void tq_body({_parameters(kernel, shapes, attributes)}) {{\n",
     ]
-    parts += [_numbered(path, body, numbers), '\n#line 1 "the checker"\n}\n', _PREAMBLE]
+    parts += [_numbered(*body, numbers), '\n#line 1 "the checker"\n}\n', _PREAMBLE]
     parts += [_entry(kernel, i, instance, shapes, attributes) for i, instance in enumerate(instances)]
     return "".join(parts)
 
 
-def _numbered(path: Path, text: str, numbers: Iterator[int]) -> str:
-    return f'#line 1 "{path}"\n{_with_threadgroup_arrays(for_cpp(text), numbers)}\n'
+def _numbered(name: str, text: str, numbers: Iterator[int]) -> str:
+    return f'#line 1 "{name}"\n{_with_threadgroup_arrays(for_cpp(text), numbers)}\n'
 
 
 def _with_threadgroup_arrays(text: str, numbers: Iterator[int]) -> str:
     """Declarations in threadgroup memory as calls of the runner, on the lines where they stand."""
-
-    def replaced(match: re.Match[str]) -> str:
-        kind, names = match.group(1), match.group(2)
-        calls = []
-        for declarator in re.findall(r"[A-Za-z_]\w*\s*(?:\[[^\]]*\]\s*)*", names):
-            name, _, extents = declarator.partition("[")
-            extents = f"[{extents.strip()}" if extents else ""
-            calls.append(f"TQ_THREADGROUP({next(numbers)}, {kind}, {name.strip()}, {extents});")
-        return " ".join(calls) + "\n" * match.group().count("\n")
-
-    plain = without_comments(text)
     out, end = [], 0
-    for match in _DECLARATION.finditer(plain):
-        out += [text[end : match.start()], replaced(match)]
-        end = match.end()
+    for each in declarations(text, "the body"):
+        calls = [
+            f"typedef {each.kind} tq_type_{word} {extents}; "
+            f"TQ_THREADGROUP({next(numbers)}, {word}, sizeof({each.kind}));"
+            for word, extents in each.names
+        ]
+        lines = text.count("\n", each.start, each.end) - "".join(calls).count("\n")
+        out += [text[end : each.start], " ".join(calls), "\n" * lines]
+        end = each.end
     return "".join([*out, text[end:]])
 
 

@@ -25,9 +25,9 @@ from pydantic import (
 
 from tqcli.kernels.checker.harmless import Harmless
 from tqcli.kernels.checker.names import refuse_names
-from tqcli.kernels.checker.source import without_comments
 from tqcli.kernels.checker.spec_file import read
 from tqcli.kernels.runtime.kernel import ATOMIC_DTYPES, Kernel, Launch, Parameter
+from tqcli.kernels.runtime.shared_memory import without_comments
 
 _INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 _DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
@@ -65,8 +65,9 @@ class _Array(_Strict):
     @field_validator("shape")
     @classmethod
     def _is_small(cls, shape: list[int]) -> list[int]:
-        if prod(shape) > _MOST_ELEMENTS:
-            raise ValueError(f"{prod(shape)} elements are more than {_MOST_ELEMENTS}, which is plenty for a check")
+        count = prod(max(1, side) for side in shape)  # of an empty array too: no library takes any side
+        if count > _MOST_ELEMENTS:
+            raise ValueError(f"{count} elements are more than {_MOST_ELEMENTS}, which is plenty for a check")
         return shape
 
     @property

@@ -6,7 +6,6 @@ MLX takes a grid in threads on both back-ends, but on CUDA whole threadgroups ru
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
@@ -14,16 +13,9 @@ import mlx.core as mx
 
 from tqcli.kernels.runtime.attributes import CUDA_VALUES, METAL_ATTRIBUTES, attributes_in
 from tqcli.kernels.runtime.kernel import INCLUDES, Kernel, Launch, arguments
+from tqcli.kernels.runtime.shared_memory import declarations
 
 HEADERS = ("cuda/types.h", "cuda/math.h", "cuda/threads.h", "names.h", "cuda/spaces.h")
-_DECLARATION = re.compile(
-    r"""\bthreadgroup(?=\s+
-        (?:const\s+|volatile\s+)?
-        (?:unsigned\s+)?[A-Za-z_][\w:]*(?:\s*<[^<>;(){}]*>)?   # a type, without * or & behind it
-        \s+[A-Za-z_]\w*\s*[\[;,=])                             # a name, and what may follow it
-    """,
-    re.VERBOSE,
-)
 
 
 def built(kernel: Kernel) -> Any:
@@ -54,7 +46,7 @@ def run(launch: Launch, verbose: bool = False) -> list[mx.array]:
 def cuda_header(kernel: Kernel) -> str:
     """Metal's vocabulary, then the kernel's own headers in a namespace where it is in use."""
     text = "".join((INCLUDES / name).read_text(encoding="ascii") for name in HEADERS)
-    own = shared_declarations(kernel.header)
+    own = "".join(shared_declarations((INCLUDES / name).read_text(encoding="ascii"), name) for name in kernel.headers)
     return f"{text}\nnamespace tq {{\nTQ_METAL_NAMES\n{own}\n}}  // namespace tq\n\n"
 
 
@@ -71,18 +63,20 @@ def cuda_source(kernel: Kernel) -> str:
     )
     return (
         f"  TQ_METAL_NAMES\n  using namespace ::tq;\n{attributes}  {{\n"
-        f'#line 1 "{kernel.body.name}"\n{shared_declarations(body)}\n  }}'
+        f'#line 1 "{kernel.body.name}"\n{shared_declarations(body, kernel.body.name)}\n  }}'
     )
 
 
-def shared_declarations(text: str) -> str:
-    """Makes declarations of threadgroup memory `__shared__`; pointers to it, also parameters, stay as they are."""
+def shared_declarations(text: str, name: str) -> str:
+    """Makes declarations of threadgroup memory `__shared__`; pointers to it, also parameters, stay as they are.
 
-    def replaced(match: re.Match[str]) -> str:
-        before = text[: match.start()].rstrip()
-        return match.group() if before.endswith(("(", ",")) else "__shared__"
-
-    return _DECLARATION.sub(replaced, text)
+    Raises `ValueError` with a line of `name`, the file, for a declaration that `shared_memory` doesn't know.
+    """
+    out, end = [], 0
+    for declaration in declarations(text, name):
+        out += [text[end : declaration.start], "__shared__"]
+        end = declaration.start + len("threadgroup")
+    return "".join([*out, text[end:]])
 
 
 def _initialiser(value: str) -> str:

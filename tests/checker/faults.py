@@ -201,10 +201,10 @@ FAULTS = [
     Fault(
         "a plain write beside atomic ones",
         "data race",
-        "on y0[0]: thread 5 writes, thread 4 writes, no barrier between (the other write: line 5)",
+        "on y0[0]: thread 63 writes, thread 62 writes, no barrier between (the other write: line 5)",
         """
-        if (at == 5) y0[0] = 1;  // here
-        atomic_fetch_add_explicit((device atomic_uint*)y0, 1u, memory_order_relaxed);
+        if (at == 63) y0[0] = 1;  // here
+        else atomic_fetch_add_explicit((device atomic_uint*)y0, 1u, memory_order_relaxed);
         """,
         {
             "dtypes": [mx.uint32],

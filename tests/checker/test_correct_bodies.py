@@ -234,3 +234,23 @@ def test_initial_values_may_be_read_and_left() -> None:
     right = launch(START + "if (at < 64) y0[at] += x0[at];", [mx.array(X)], ((128,),), 128, 64, init_value=2.5)
     (y,) = outputs(right)
     np.testing.assert_array_equal(y, np.where(np.arange(128) < 64, X + np.float32(2.5), np.float32(2.5)))
+
+
+def test_simdgroups_may_go_their_own_ways_together() -> None:
+    """Each simdgroup its own number of rounds and its own call; threadgroup barriers in uniform loops and functions."""
+    header = """
+    __attribute__((noinline)) inline float met(float x, int) {
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        return simd_max(x);
+    }
+    """
+    body = """
+    float v = x0[at], left = float(lane);
+    while (simd_any(left > 0.0f)) left -= 8.0f;
+    if (i / 32 == 1) { v = simd_sum(v); v += simd_sum(left); } else { v = simd_min(v); }
+    for (uint k = 0; k < i / 32 + 1; k++) v += simd_max(v);
+    for (uint k = 0; k < 3; k++) v = k == 1 ? met(v, 1) : met(v, 2);
+    y0[at] = v + left * 0.0f;
+    """
+    (y,) = outputs(launch(START + body, [mx.array(X)], ((128,),), 128, 64, header=header))
+    assert (rows(y) == rows(y)[:, :1]).all()

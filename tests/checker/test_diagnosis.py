@@ -71,7 +71,7 @@ def test_a_bracket_of_a_header_is_told_there(each_compiler: str) -> None:
 
 def test_brackets_in_comments_texts_and_other_branches_do_not_count() -> None:
     text = "// (\n/* { */\n#if 1\nif (a) {\n#else\nif (b) {\n#endif\n}\nchar c = '(';\nnothing;\n"
-    said = "body.metal:10:1: error: 'nothing' was not declared in this scope"
+    said = "/tq-file/0:10:1: error: 'nothing' was not declared in this scope"
     line = "body.metal:10: doesn't compile: 'nothing' was not declared in this scope"
     assert str(diagnosis(said, {Path("body.metal"): text})) == line
 

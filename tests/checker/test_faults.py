@@ -8,13 +8,14 @@ import mlx.core as mx
 import pytest
 from atomic_faults import MORE
 from bodies import launch, marked_lines
+from divergence_faults import DIVERGENCE
 from faults import FAULTS, GO, NUMBERS, Fault
 
-from tqcli.kernels.checker import check, check_all
+from tqcli.kernels.checker import check, check_all, execute
 from tqcli.kernels.runtime.kernel import Launch
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE, *DIVERGENCE], ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found_at_its_line(fault: Fault) -> None:
     faulty = fault.launch()
     findings = check(faulty).findings
@@ -24,7 +25,7 @@ def test_a_planted_fault_is_found_at_its_line(fault: Fault) -> None:
     assert f"{fault.kind}{'' if fault.says[0] == ':' else ' '}{fault.says}" in str(finding)
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE, *DIVERGENCE], ids=lambda fault: fault.name)
 def test_nothing_else_is_found(fault: Fault) -> None:
     kinds = {finding.kind for finding in check(fault.launch()).findings}
     assert kinds <= {fault.kind, *fault.also}
@@ -92,6 +93,13 @@ def test_findings_are_told_once_for_a_line_and_buffer_and_are_sorted() -> None:
     assert (5, "out-of-bounds read", "x0") in told
     (read,) = (f for f in found if f.line == 4 and f.buffer == "x0")
     assert read.count == 40
+
+
+def test_without_addr2line_it_is_said_why_the_line_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "_addr2line", lambda: None)
+    (finding,) = check(launch(GO + "y0[at] = x0[at + 1];", [NUMBERS])).findings
+    assert finding.place == "body.metal"
+    assert finding.text.endswith("; its line isn't known without addr2line: apt install binutils")
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,11 @@ def test_normal_values_follow_the_seed(tmp_path: Path) -> None:
         ({"grid": 64}, "grid is 64; write a list"),
         ({"grid": [64]}, "grid is [64]; it takes at least 3, not 1"),
         ({"threadgroup": [64, 64, 1]}, "threadgroup: a threadgroup has at most 1024 threads, not 4096"),
+        ({"grid": [65536, 65536, 1], "threadgroup": [1, 1, 1]}, "grid (65536, 65536, 1) has 4294967296 threads, and"),
+        (
+            {"outputs": {"y": {"dtype": "int8", "shape": [0, 2**40]}}},
+            f"outputs.y.shape: {2**40} elements are more than {2**24}",
+        ),
         ({"outputs": {}}, "outputs is {}; it takes at least 1, not 0"),
         ({"outputs": {"y": {"shape": [1]}}}, "outputs.y.dtype is missing; add it"),
         ({"outputs": {"y": 3}}, "outputs.y is 3; write a mapping of dtype, shape"),

@@ -227,7 +227,14 @@ def test_bfloat16_becomes_float32() -> None:
         ("threadgroup\n  metal::uint4 a;", "__shared__\n  metal::uint4 a;"),
         ("threadgroup vec<T, 4> a[N][2];", "__shared__ vec<T, 4> a[N][2];"),
         ("threadgroup unsigned char a[3];", "__shared__ unsigned char a[3];"),
+        ("threadgroup volatile uint a[3];", "__shared__ volatile uint a[3];"),
+        ("threadgroup struct P a[3];", "__shared__ struct P a[3];"),
+        ("threadgroup alignas(16) float a[3];", "__shared__ alignas(16) float a[3];"),
+        ("threadgroup float a[3]; // threadgroup here", "__shared__ float a[3]; // threadgroup here"),
         ("threadgroup float* p = a;", "threadgroup float* p = a;"),
+        ("threadgroup auto& p = a[0];", "threadgroup auto& p = a[0];"),
+        ("float threadgroup* p = a;", "float threadgroup* p = a;"),
+        ("void f(threadgroup float (&a)[4]) {}", "void f(threadgroup float (&a)[4]) {}"),
         ("const threadgroup float *p = a;", "const threadgroup float *p = a;"),
         (
             "void f(threadgroup float a[4], threadgroup T b[N]) {}",
@@ -237,7 +244,23 @@ def test_bfloat16_becomes_float32() -> None:
     ],
 )
 def test_only_declarations_of_threadgroup_memory_become_shared(metal: str, cuda: str) -> None:
-    assert shared_declarations(metal) == cuda
+    assert shared_declarations(metal, "body.metal") == cuda
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "threadgroup float (a)[64];",
+        "float threadgroup a[64];",
+        "#define SHARED threadgroup",
+        "#define ROOM(name) threadgroup float name[64];",
+        "threadgroup float a[64], *p = a;",
+        "threadgroup float sum = 0.0f;",
+    ],
+)
+def test_other_words_for_threadgroup_memory_are_refused_at_their_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^body.metal:2: '.*' is no plain declaration in threadgroup memory; write"):
+        shared_declarations(f"int n;\n{text}\nint m;\n", "body.metal")
 
 
 def test_cuda_text_has_the_body_with_its_line_numbers_after_types_and_attributes(launch: Launch) -> None:

@@ -67,7 +67,7 @@ void report_undefined(const char* kind, const Place& at, Text text) {
   if (!current) return;
   Report found;
   found.kind = kind;
-  found.site = {at.file, int(at.line)};
+  found.site = {at.file, int(at.line), 0};
   report(found, [&] { return text() + ": thread " + std::to_string(current->index); });
 }
 }  // namespace
@@ -76,8 +76,12 @@ extern "C" {
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
 void __tsan_read_range(void* p, long n) { access(p, size_t(n), false, false, FROM); }
 void __tsan_write_range(void* p, long n) { access(p, size_t(n), true, false, FROM); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
+void __tsan_func_entry(void* returns_to) {
+  if (current) current->callers.push_back(returns_to);
+}
+void __tsan_func_exit() {
+  if (current && !current->callers.empty()) current->callers.pop_back();
+}
 void __tsan_init() {}
 // clang before 15 calls the C library's own, to which the linker then gives the second names.
 MEMORY(__tsan_)

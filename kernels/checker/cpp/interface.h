@@ -16,10 +16,12 @@ struct tq_position {
 // One launch of a body: `buffers` in the order of its parameters.
 typedef void (*tq_entry)(void* const* buffers, const tq_position* at);
 
-// A line of the body, as `#line` gives it.
+// A call in the body, as `#line` gives it. Without a column, which g++ hasn't, the addresses of calls tell them apart;
+// clang, which has, gives one call several of them.
 struct tq_site {
   const char* file;
   int line;
+  int column;
 };
 
 // The values that the lanes of a simdgroup brought to an operation, in slots of `tq_slot_bytes`.

@@ -1,8 +1,9 @@
 #include "memory.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -21,13 +22,21 @@ constexpr int kSlotBits = 36;
 constexpr size_t kSlots = 64, kSlot = size_t(1) << kSlotBits, kStart = kSlot / 4, kPage = 4096, kLimit = 32768, kMostGranule = 4;
 constexpr int kMostStrayPages = 256;
 
-struct Granule {  // what is remembered of a few bytes
+struct Several {  // of accesses that don't race with each other, those that may race with a later one
+  Access last;
+  Access before;  // the last one of another thread
+  Access apart;   // the last one of another simdgroup than `last`, since the last barrier
+  Access abroad;  // the last one of an earlier threadgroup
+};
+
+struct Granule {  // what is remembered of a few bytes: who touched it plainly
   Access writer;
-  Access reader;          // the last one
-  Access reader_before;   // the last one of another thread
-  Access reader_apart;    // the last one of another simdgroup than `reader`, since the last barrier
-  Access reader_abroad;   // the last one of an earlier threadgroup
+  Several readers;
   bool is_written = false;
+};
+
+struct Atomics {  // and who atomically; apart, for neither must push the other out
+  Several writers, readers;
 };
 
 struct Region {
@@ -36,6 +45,7 @@ struct Region {
   char* data;
   size_t bytes, element, granule;
   std::vector<Granule> granules;
+  std::vector<Atomics> atomics;  // empty until the first one
 };
 
 char* base = nullptr;
@@ -55,15 +65,23 @@ std::string element_name(const Region& region, int64_t at) {
   return region.name + "[" + std::to_string(index) + "]";
 }
 
-Access access_now(bool atomic, const void* pc) { return {current->index + 1, group_number, now, atomic, pc}; }
+Access access_now(const void* pc) { return {current->index + 1, group_number, now, pc}; }
+
+[[noreturn]] void fail(const std::string& why) {
+  fprintf(stderr, "%s\n", why.c_str());
+  _exit(3);
+}
 
 Region& add_region(const char* name, Role role, size_t bytes, size_t element) {
   size_t number = regions.size();
-  if (number == kSlots || bytes > kSlot / 4) abort();
+  if (number == kSlots)
+    fail(std::string(name) + " is one too many: a launch has at most " + std::to_string(kSlots) +
+         " arrays, which are inputs, their shapes, outputs and threadgroup arrays");
+  if (bytes > kSlot / 4) fail(std::string(name) + " has " + std::to_string(bytes) + " bytes, which are too many");
   size_t granule = by_byte ? 1 : element < kMostGranule ? element : kMostGranule;
-  Region region = {name, role, base + number * kSlot + kStart, bytes, element, granule, {}};
+  Region region = {name, role, base + number * kSlot + kStart, bytes, element, granule, {}, {}};
   size_t mapped = (bytes + kPage - 1) / kPage * kPage;
-  if (mapped && mprotect(region.data, mapped, PROT_READ | PROT_WRITE)) abort();
+  if (mapped && mprotect(region.data, mapped, PROT_READ | PROT_WRITE)) fail(std::string("there is no memory for ") + name);
   regions.push_back(region);
   if (role != Role::input) regions.back().granules.resize((bytes + granule - 1) / granule);
   return regions.back();
@@ -77,7 +95,7 @@ void report_out_of_bounds(const Region& region, int64_t at, size_t bytes, bool w
   int64_t reached = at >= 0 ? at + int64_t(bytes) - 1 : at;
   report(found, [&] {
     bool many = region.role != Role::threadgroup;
-    return element_name(region, reached) + ": " + person(access_now(false, pc), many) + "; " + region.name + " has " +
+    return element_name(region, reached) + ": " + person(access_now(pc), many) + "; " + region.name + " has " +
            std::to_string(region.bytes / region.element) + " elements";
   });
 }
@@ -94,7 +112,7 @@ void report_wild(bool writes, const void* pc) {
   Report found;
   found.kind = writes ? "out-of-bounds write" : "out-of-bounds read";
   found.pc = pc;
-  report(found, [&] { return "far from every buffer: " + person(access_now(false, pc), true); });
+  report(found, [&] { return "far from every buffer: " + person(access_now(pc), true); });
   kill_current();
 }
 
@@ -118,24 +136,23 @@ void report_race(const Region& region, int64_t at, const Access& earlier, const 
   });
 }
 
-void note_read(Granule& g, const Access& reader) {
-  Access& last = g.reader;
-  if (last.thread && last.group != reader.group) {
-    g.reader_abroad = last;
-    last = g.reader_before = g.reader_apart = Access();
+void note(Several& those, const Access& me) {
+  Access& last = those.last;
+  if (last.thread && last.group != me.group) {
+    those.abroad = last;
+    last = those.before = those.apart = Access();
   }
-  if (last.thread && last.thread != reader.thread) {
-    if ((last.thread - 1) / tq_lanes != (reader.thread - 1) / tq_lanes) g.reader_apart = last;
-    g.reader_before = last;
+  if (last.thread && last.thread != me.thread) {
+    if ((last.thread - 1) / tq_lanes != (me.thread - 1) / tq_lanes) those.apart = last;
+    those.before = last;
   }
-  last = reader;
+  last = me;
 }
 
-void touch(Region& region, Granule& g, int64_t at, bool writes, bool updates, const Access& me) {
-  tq_memory memory = region.role == Role::threadgroup ? tq_threadgroup : tq_device;
-  auto races = [&](const Access& earlier) {
-    return earlier.thread && !(earlier.atomic && me.atomic) && !is_ordered(earlier, memory);
-  };
+void touch(Region& region, size_t number, int64_t at, bool writes, bool updates, bool atomic, const Access& me) {
+  Granule& g = region.granules[number];
+  if (atomic && region.atomics.empty()) region.atomics.resize(region.granules.size());
+  Atomics* atomics = region.atomics.empty() ? nullptr : &region.atomics[number];
   if ((!writes || updates) && !g.is_written) {
     Report found;
     found.kind = "uninitialised read";
@@ -147,21 +164,35 @@ void touch(Region& region, Granule& g, int64_t at, bool writes, bool updates, co
              (updates && region.role == Role::output ? "; give the launch an init_value" : "");
     });
   }
-  if (races(g.writer)) report_race(region, at, g.writer, me, true, writes);
-  if (!writes) return note_read(g, me);
-  for (const Access* reader : {&g.reader, &g.reader_before, &g.reader_apart, &g.reader_abroad}) {
-    if (!races(*reader)) continue;
-    report_race(region, at, *reader, me, false, true);
-    break;
+  tq_memory memory = region.role == Role::threadgroup ? tq_threadgroup : tq_device;
+  auto look = [&](const Access& earlier, bool wrote) {
+    bool races = earlier.thread && !is_ordered(earlier, memory);
+    if (races) report_race(region, at, earlier, me, wrote, writes);
+    return races;
+  };
+  auto look_at = [&](const Several& those, bool wrote) {
+    look(those.last, wrote) || look(those.before, wrote) || look(those.apart, wrote) || look(those.abroad, wrote);
+  };
+  look(g.writer, true);
+  if (writes) look_at(g.readers, false);
+  if (!atomic && atomics) {
+    look_at(atomics->writers, true);
+    if (writes) look_at(atomics->readers, false);
   }
-  g.writer = me;
-  g.is_written = true;
+  if (atomic) {
+    note(writes ? atomics->writers : atomics->readers, me);
+  } else if (writes) {
+    g.writer = me;
+  } else {
+    note(g.readers, me);
+  }
+  g.is_written |= writes;
 }
 }  // namespace
 
 void reserve_memory() {
   void* all = mmap(nullptr, kSlots * kSlot, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (all == MAP_FAILED) abort();
+  if (all == MAP_FAILED) fail("there is no room for the arrays' addresses");
   base = static_cast<char*>(all);
   regions.reserve(kSlots);
 }
@@ -185,6 +216,7 @@ void begin_threadgroup_memory() {
     Region& region = regions[size_t(number)];
     memset(region.data, 0xff, region.bytes);  // NaN
     region.granules.assign(region.granules.size(), Granule());
+    region.atomics.clear();
   }
 }
 
@@ -237,13 +269,13 @@ void access(const void* address, size_t bytes, bool writes, bool atomic, const v
     found.kind = "write to an input";
     found.region = region.name;
     found.pc = pc;
-    return report(found, [&] { return element_name(region, at) + ": " + person(access_now(false, pc), true); });
+    return report(found, [&] { return element_name(region, at) + ": " + person(access_now(pc), true); });
   }
   size_t granule = region.granule;
   if (bytes % granule || size_t(at) % granule) saw_part_of_granule = true;
-  Access me = access_now(atomic, pc);
+  Access me = access_now(pc);
   for (size_t i = size_t(at) / granule; i * granule < size_t(at) + bytes; i++)
-    touch(region, region.granules[i], int64_t(i * granule), writes, updates, me);
+    touch(region, i, int64_t(i * granule), writes, updates, atomic, me);
 }
 
 extern "C" {

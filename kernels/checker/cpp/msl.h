@@ -33,7 +33,6 @@ inline Index elem_to_loc(Index elem, const int* shape, const int64_t* strides, i
 #define constant
 #define thread
 #define threadgroup
-#define TQ_THREADGROUP(index, type, name, extents)                                       \
-  typedef type tq_type_##name extents;                                                   \
+#define TQ_THREADGROUP(index, name, element)                                            \
   tq_type_##name& name = *(tq_type_##name*)tq_threadgroup_array(                         \
-      index, #name, sizeof(tq_type_##name), sizeof(type), tq_site{__builtin_FILE(), __builtin_LINE()})
+      index, #name, sizeof(tq_type_##name), element, tq_site{__builtin_FILE(), __builtin_LINE(), 0})

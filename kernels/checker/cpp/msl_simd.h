@@ -3,10 +3,15 @@
 #include "interface.h"
 #include "msl_math.h"
 
-// The line of the body that calls; always the last parameter.
-#define TQ_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+// The place in the body that calls; always the last parameters.
+#ifdef __clang__
+#define TQ_COLUMN __builtin_COLUMN()
+#else
+#define TQ_COLUMN 0
+#endif
+#define TQ_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE(), int column = TQ_COLUMN
 #define TQ_HERE \
-  tq_site { file, line }
+  tq_site { file, line, column }
 
 namespace metal {
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
@@ -60,7 +65,7 @@ TQ_OPAQUE T prefix(const tq_exchange& met, uint end, T start, Join join) {
 #define TQ_JOIN(name, value)                                                            \
   template <class T>                                                                    \
   TQ_INLINE T name(T x, TQ_SITE) {                                                      \
-    return lanes::joined<T>(lanes::meet(x, #name, file, line), [](T a, T b) { return T(value); }); \
+    return lanes::joined<T>(lanes::meet(x, #name, file, line, column), [](T a, T b) { return T(value); }); \
   }
 TQ_JOIN(simd_sum, (a + b))
 TQ_JOIN(simd_product, (a * b))
@@ -74,7 +79,7 @@ TQ_JOIN(simd_xor, (a ^ b))
 #define TQ_PREFIX(name, more, start, value)                                                                  \
   template <class T>                                                                                         \
   TQ_INLINE T name(T x, TQ_SITE) {                                                                           \
-    tq_exchange met = lanes::meet(x, #name, file, line);                                                     \
+    tq_exchange met = lanes::meet(x, #name, file, line, column);                                                     \
     return lanes::prefix<T>(met, met.lane + more, T(start), [](T a, T b) { return T(value); });               \
   }
 TQ_PREFIX(simd_prefix_inclusive_sum, 1, 0, (a + b))
@@ -87,8 +92,8 @@ TQ_PREFIX(simd_prefix_exclusive_product, 0, 1, (a * b))
 #define TQ_SHUFFLE(name, from, is_outside, outside)                               \
   template <class T>                                                              \
   TQ_INLINE T name(T x, ushort n, TQ_SITE) {                                      \
-    tq_exchange met = lanes::meet(x, #name, file, line);                          \
-    return is_outside ? outside : lanes::asked<T>(met, from, #name, file, line);  \
+    tq_exchange met = lanes::meet(x, #name, file, line, column);                          \
+    return is_outside ? outside : lanes::asked<T>(met, from, #name, file, line, column);  \
   }
 TQ_SHUFFLE(simd_shuffle, n, false, x)
 TQ_SHUFFLE(simd_broadcast, n, false, x)
@@ -101,7 +106,7 @@ TQ_SHUFFLE(simd_shuffle_rotate_down, (met.lane + n) % tq_lanes, false, x)
 
 template <class T>
 TQ_INLINE T simd_broadcast_first(T x, TQ_SITE) {
-  tq_exchange met = lanes::meet(x, "simd_broadcast_first", file, line);
+  tq_exchange met = lanes::meet(x, "simd_broadcast_first", file, line, column);
   return lanes::brought<T>(met, uint(__builtin_ctz(met.active)));
 }
 
@@ -115,17 +120,17 @@ struct simd_vote {
   bool all() const { return votes == active; }
 };
 TQ_INLINE simd_vote simd_ballot(bool x, TQ_SITE) {
-  tq_exchange met = lanes::meet(x ? 1u : 0u, "simd_ballot", file, line);
+  tq_exchange met = lanes::meet(x ? 1u : 0u, "simd_ballot", file, line, column);
   simd_vote result = {0, met.active};
   for (uint lane = 0; lane < tq_lanes; lane++)
     if (met.active >> lane & 1) result.votes |= ulong(lanes::brought<uint>(met, lane)) << lane;
   return result;
 }
-TQ_INLINE simd_vote simd_active_threads_mask(TQ_SITE) { return simd_ballot(true, file, line); }
-TQ_INLINE bool simd_any(bool x, TQ_SITE) { return simd_ballot(x, file, line).any(); }
-TQ_INLINE bool simd_all(bool x, TQ_SITE) { return simd_ballot(x, file, line).all(); }
+TQ_INLINE simd_vote simd_active_threads_mask(TQ_SITE) { return simd_ballot(true, file, line, column); }
+TQ_INLINE bool simd_any(bool x, TQ_SITE) { return simd_ballot(x, file, line, column).any(); }
+TQ_INLINE bool simd_all(bool x, TQ_SITE) { return simd_ballot(x, file, line, column).all(); }
 TQ_INLINE bool simd_is_first(TQ_SITE) {
-  tq_exchange met = lanes::meet(0u, "simd_is_first", file, line);
+  tq_exchange met = lanes::meet(0u, "simd_is_first", file, line, column);
   return met.lane == uint(__builtin_ctz(met.active));
 }
 }  // namespace metal

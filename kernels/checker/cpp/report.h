@@ -10,7 +10,7 @@
 struct Report {
   const char* kind = "";
   std::string region;           // the buffer, if any
-  tq_site site = {nullptr, 0};  // the line, or else
+  tq_site site = {nullptr, 0, 0};  // the line, or else
   const void* pc = nullptr;     // the return address into the body
   const void* other_pc = nullptr;
   const char* other_role = "";  // what happened at `other_pc`

@@ -3,6 +3,7 @@
 //
 // Request: 6 uint32 (grid, threadgroup), uint32 buffers, and for each buffer in the order of the parameters
 //   uint32 role (0 input, 1 output, 2 output with initial values), element size, name length; uint64 bytes; name; data.
+// What the body itself prints goes nowhere, and is reported. The runner ends with the process that started it.
 // Response: uint64 length of the text, the text, then the outputs' data.
 // Text: "part" or "whole", a tab and the bytes of threadgroup memory; then one line a report, fields apart by tabs:
 //   kind, region, file, line, address in BODY.so, address of the other access, its role, count, text.
@@ -12,6 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -24,12 +28,14 @@ extern std::vector<Report> reports;
 
 namespace {
 constexpr unsigned kIdleSeconds = 4;
+constexpr rlim_t kPrinted = 1 << 20;  // bytes that a body may print at most before they are dropped
 
 struct Output {
   const char* data;
   size_t bytes;
 };
 std::vector<Output> outputs;
+FILE* response = nullptr;
 const char* image = nullptr;  // load address of the body
 const char image_of_runner[1] = "";
 char signal_stack[65536];
@@ -42,7 +48,7 @@ T take() {
 }
 
 void put(const void* data, size_t bytes) {
-  if (bytes && fwrite(data, bytes, 1, stdout) != 1) exit(3);
+  if (bytes && fwrite(data, bytes, 1, response) != 1) _exit(3);
 }
 
 void respond() {
@@ -60,7 +66,7 @@ void respond() {
   put(&length, sizeof length);
   put(text.data(), text.size());
   for (const Output& output : outputs) put(output.data, output.bytes);
-  fflush(stdout);
+  if (fflush(response)) _exit(3);
 }
 
 // Where the body called what the signal found: the stack's first word, from the top, that points into the body.
@@ -93,17 +99,42 @@ const void* place_of(void* context) {
   return from ? from : last_pc;
 }
 
-void end_with(const char* kind, const std::string& text, void* context) {
+void end_with(const char* kind, const std::string& text, const void* pc) {
   Report found;
   found.kind = kind;
-  found.pc = place_of(context);
+  found.pc = pc;
   report(found, [&] { return (current ? "thread " + std::to_string(current->index) : "the checker") + " " + text; });
   respond();
   _exit(0);
 }
 
-void on_fault(int number, siginfo_t*, void* context) { end_with("crash", "ends by " + std::string(strsignal(number)), context); }
-void on_limit(int, siginfo_t*, void* context) { end_with("no end", "is stopped by the time limit", context); }
+void on_fault(int number, siginfo_t*, void* context) { end_with("crash", "ends by " + std::string(strsignal(number)), place_of(context)); }
+void on_limit(int, siginfo_t*, void* context) { end_with("no end", "is stopped by the time limit", place_of(context)); }
+
+void on_exit() {
+  if (!current) return;
+  uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const void* from = caller(here);
+  end_with("crash", "ends the program that runs it", from ? from : last_pc);
+}
+
+// From here on the body's stdout is a file of its own.
+void divert_stdout() {
+  response = fdopen(dup(1), "wb");
+  int file = memfd_create("printed", 0);
+  if (!response || file < 0 || dup2(file, 1) < 0) exit(3);
+  rlimit most = {kPrinted, kPrinted};
+  setrlimit(RLIMIT_FSIZE, &most);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+void report_printed() {
+  fflush(stdout);
+  if (lseek(1, 0, SEEK_CUR) <= 0) return;
+  Report found;
+  found.kind = "print";
+  report(found, [] { return std::string("the body writes to stdout, which a GPU hasn't"); });
+}
 
 // Called every few seconds of computing; `steps` that stand still are a loop that will not end.
 unsigned idle_seconds;
@@ -111,7 +142,7 @@ void on_idle(int, siginfo_t*, void* context) {
   static uint64_t before = 0;
   if (steps == before) {
     std::string seconds = std::to_string(idle_seconds);
-    end_with("no end", "computes for " + seconds + " s without a barrier or an access of a buffer", context);
+    end_with("no end", "computes for " + seconds + " s without a barrier or an access of a buffer", place_of(context));
   }
   before = steps;
 }
@@ -128,7 +159,7 @@ void catch_signals(unsigned seconds) {
     action.sa_sigaction = handler;
     sigaction(number, &action, nullptr);
   };
-  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) on(number, on_fault);
+  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) on(number, on_fault);
   on(SIGALRM, on_limit);
   on(SIGVTALRM, on_idle);
   alarm(seconds);
@@ -162,6 +193,9 @@ int find_image(dl_phdr_info* info, size_t, void* entry) {
 
 int main(int count, char** arguments) {
   if (count < 4) return 3;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  divert_stdout();
+  atexit(on_exit);
   by_byte = count > 4;
   void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
   void* entry = library ? dlsym(library, arguments[2]) : nullptr;
@@ -191,6 +225,7 @@ int main(int count, char** arguments) {
   run_all(launch);
   leave_signals();
   report_unwritten();
+  report_printed();
   respond();
   return 0;
 }

@@ -53,14 +53,21 @@ void pass_barrier(uint32_t* last, int memory) {
   if (memory & tq_threadgroup) last[tq_threadgroup] = now;
 }
 
-bool same_place(const Thread& a, const Thread& b) {
+bool same_line(const Thread& a, const Thread& b) {
   return a.site.line == b.site.line && a.operation == b.operation && !strcmp(a.site.file, b.site.file);
 }
 
-std::string place_of(const Thread& thread) {
-  if (thread.state == State::done) return "thread " + std::to_string(thread.index) + " came to the end without it";
-  return "thread " + std::to_string(thread.index) + " waits in " + thread.operation + " at line " +
-         std::to_string(thread.site.line);
+// A line may call twice, and what it is in may be called from two branches.
+bool same_place(const Thread& a, const Thread& b) {
+  if (!same_line(a, b) || a.site.column != b.site.column) return false;
+  return a.site.column || (a.call == b.call && a.callers == b.callers);
+}
+
+std::string place_of(const Thread& thread, const Thread& other) {
+  std::string who = "thread " + std::to_string(thread.index);
+  if (thread.state == State::done) return who + " came to the end without it";
+  return who + " waits in " + thread.operation + " at line " + std::to_string(thread.site.line) +
+         (same_line(thread, other) ? " by another call" : "");
 }
 
 // One operation of the lanes that came to the same place, the first of the body's if there are several.
@@ -68,7 +75,7 @@ void meet(Thread* lanes, uint32_t count) {
   Thread* first = nullptr;
   for (uint32_t i = 0; i < count; i++)
     if (lanes[i].state == State::at_simd && (!first || lanes[i].site.line < first->site.line)) first = &lanes[i];
-  Thread at = *first;
+  const Thread at = *first;
   uint32_t active = 0, present = 0;
   const Thread* missing = nullptr;
   for (uint32_t i = 0; i < count; i++) {
@@ -86,7 +93,7 @@ void meet(Thread* lanes, uint32_t count) {
     found.site = at.site;
     report(found, [&] {
       return std::string(at.operation) + ": only " + std::to_string(__builtin_popcount(active)) + " of " +
-             std::to_string(present) + " lanes take part; " + place_of(*missing);
+             std::to_string(present) + " lanes take part; " + place_of(*missing, at);
     });
   }
   Simdgroup& simdgroup = simdgroups[at.simdgroup];
@@ -137,7 +144,7 @@ void release_barrier() {
     found.site = first->site;
     report(found, [&] {
       return "only " + std::to_string(together) + " of " + std::to_string(together + others) +
-             " threads of the threadgroup come here; " + place_of(*missing);
+             " threads of the threadgroup come here; " + place_of(*missing, *first);
     });
   }
   pass_barrier(last_barrier, first->memory);
@@ -155,6 +162,7 @@ void run_group() {
     t.lane = i % tq_lanes;
     t.simdgroup = i / tq_lanes;
     if (!t.fiber.stack || t.killed || t.state != State::done) prepare_fiber(t.fiber, thread_main, i);
+    t.callers.clear();
     t.killed = false;
     t.state = State::ready;
   }
@@ -218,7 +226,7 @@ std::string between(const Access& earlier, tq_memory memory) {
 
 extern "C" {
 void tq_threadgroup_barrier(int memory, tq_site site) {
-  last_pc = __builtin_return_address(0);
+  current->call = last_pc = __builtin_return_address(0);
   current->site = site;
   current->operation = "threadgroup_barrier";
   current->memory = memory;
@@ -226,7 +234,7 @@ void tq_threadgroup_barrier(int memory, tq_site site) {
 }
 
 void tq_simdgroup_barrier(int memory, tq_site site) {
-  last_pc = __builtin_return_address(0);
+  current->call = last_pc = __builtin_return_address(0);
   current->site = site;
   current->operation = "simdgroup_barrier";
   current->memory = memory;
@@ -234,8 +242,8 @@ void tq_simdgroup_barrier(int memory, tq_site site) {
 }
 
 tq_exchange tq_meet(const void* value, size_t bytes, const char* operation, tq_site site) {
-  last_pc = __builtin_return_address(0);
   Thread* me = current;
+  me->call = last_pc = __builtin_return_address(0);
   Simdgroup& simdgroup = simdgroups[me->simdgroup];
   uint32_t turn = simdgroup.turn;
   memcpy(simdgroup.slots[turn] + tq_slot_bytes * me->lane, value, bytes);

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include <string>
+#include <vector>
 
 #include "fiber.h"
 #include "interface.h"
@@ -14,7 +15,9 @@ struct Thread {
   uint32_t index, lane, simdgroup;
   State state = State::done;
   bool killed = false;  // by a fault that it couldn't go on after
-  tq_site site = {nullptr, 0};
+  tq_site site = {nullptr, 0, 0};
+  const void* call = nullptr;  // where the operation that it waits in returns to
+  std::vector<const void*> callers;  // where the functions that it is in return to
   const char* operation = "";
   int memory = 0;  // that a barrier orders
 };
@@ -36,7 +39,6 @@ struct Access {
   uint32_t thread = 0;  // one more than the number of the thread in its group; 0 for none
   uint32_t group = 0;
   uint32_t time = 0;
-  bool atomic = false;
   const void* pc = nullptr;
 };
 
