@@ -23,6 +23,10 @@ _SHARE = {"distortion": 0.3, "attention": 0.6, "memory": 0.2}
 """Of running the captured tokens through the model, that a measure of one codec takes; roughly, a small model."""
 _CODED = 1.3
 """A run with compressed caches takes so many times an uncompressed one, roughly."""
+_OVERHEAD = 2.0
+"""A model's small products and everything beside them take so many times what large products would, roughly."""
+_STEP_SECONDS = 0.5
+"""That each step takes besides."""
 _SIDE, _PRODUCTS = 1024, 4
 """Of the products that are timed."""
 
@@ -89,7 +93,8 @@ def estimate(recipe: Recipe, steps: Steps) -> Estimate:
     config, weights = found
     geometry = _geometry(config)
     work = work_of(recipe, steps, None if geometry is None else geometry[0])
-    seconds = 2 * weights * work.total / _product_speed() if work.total else 0.0
+    seconds = _OVERHEAD * 2 * weights * work.total / _product_speed() if work.total else 0.0
+    seconds += _STEP_SECONDS * len(work.tokens)
     if geometry is None:
         return Estimate(seconds, None)
     layers, kv_heads, heads, width = geometry
