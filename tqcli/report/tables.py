@@ -82,7 +82,7 @@ def _summary_notes(result: RunResult) -> list[str]:
         )
     basis = next((m for m in ("perplexity", "attention", "distortion", "memory") if m in result.measures), None)
     if basis:
-        held = result.measures[basis].settings.get("cache_dtype") if basis in result.measures else None
+        held = result.measures[basis].settings.get("cache_dtype")
         raw = f", with sinks and recent tokens in {held}" if held else ""
         notes.append(f"Effective bits and ratio count every byte of the caches that {basis} was measured on{raw}.")
     return notes
