@@ -193,3 +193,14 @@ def test_other_models_texts_settings_and_versions_are_told() -> None:
         ("environment", "tq", "0.1", "0.2"),
     ]
     assert compare(a, a).basis == []
+
+
+def test_errors_are_told_before_sizes() -> None:
+    a, b = (
+        run(measure("perplexity", codec("mse@4", {"bits_effective": metric(bits), "kl_mean": metric(kl)})))
+        for bits, kl in ((4.0, 0.1), (8.0, 0.05))
+    )
+    assert [(change.metric, change.better) for change in compare(a, b).changes] == [
+        ("kl_mean", True),
+        ("bits_effective", False),
+    ]

@@ -23,6 +23,7 @@ NOISE_NEAR_ZERO = 1e-9
 """Absolute difference up to which values are the same: a model against itself, re-chunked, comes to 4e-12 nats."""
 VARYING = ("tokens_per_second", "peak_bytes")
 """Metrics that differ from run to run on one machine; compared only where they are named."""
+_SIZES = ("bits_nominal", "bits_effective", "bytes_", "ratio")
 UNCOMPRESSED = "uncompressed"
 """The codec under which the uncompressed model's metrics are compared."""
 EVERY = "*"
@@ -201,9 +202,11 @@ def _ends(metric: Metric) -> tuple[float, float]:
     return metric.ci_low, metric.ci_high
 
 
-def _rank(change: Change) -> tuple[bool, bool, bool, float]:
+def _rank(change: Change) -> tuple[bool, bool, bool, bool, float]:
+    """Totals first; of them errors before sizes, which a codec's bits mostly decide; then the worst."""
     size = math.inf if change.relative is None else abs(change.relative)
-    return not change.is_total, not change.regression, change.better is not False, -size
+    is_size = change.metric.startswith(_SIZES)
+    return not change.is_total, is_size, not change.regression, change.better is not False, -size
 
 
 def _failures(of: RunResult | Result) -> list[str]:
