@@ -19,7 +19,7 @@ from tqcli.kernels.runtime import reset_used, set_backend
 
 @pytest.fixture(autouse=True, scope="session")
 def cuda() -> None:
-    """The only reason for which a test of this project is skipped."""
+    """Skips where there is no NVIDIA GPU. Besides, only what opens reports in a browser is ever skipped."""
     if not mx.cuda.is_available():
         pytest.skip("MLX finds no CUDA device; on a machine with an NVIDIA GPU: make test-cuda")
 

@@ -34,7 +34,10 @@ COVERED = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 def browser() -> Iterator[Any]:
     found = next(filter(None, map(shutil.which, (*_NAMES, _MAC))), None)
     if found is None:
-        pytest.skip("no Chromium: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
+        pytest.skip(
+            "there is no Chromium or Chrome to open a report in; "
+            "on Debian: apt-get install -y --no-install-recommends chromium fonts-dejavu-core"
+        )
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=found)
         yield opened

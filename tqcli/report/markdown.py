@@ -6,21 +6,15 @@ import re
 from collections.abc import Iterator
 
 from tqcli.report.compared import compared
-from tqcli.report.foretold import foretold_table
-from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
+from tqcli.report.sections import leading_tables
 from tqcli.report.tables import (
     Cell,
     Table,
     codecs_table,
     environment_table,
-    failures_table,
-    gates_table,
-    memory_table,
     metrics_table,
     settings_table,
-    summary_table,
-    worst_table,
 )
 from tqcli.report.terminal import remark_lines
 from tqcli.report.verdict import verdict
@@ -45,12 +39,7 @@ def _lines(result: RunResult) -> Iterator[str]:
     if result.description:
         yield from (escaped(result.description), "")
     tables = [
-        summary_table(result, codecs) if codecs else None,
-        worst_table(blocks(result, codecs)),
-        memory_table(result, codecs),
-        gates_table(result),
-        foretold_table(result),
-        failures_table(result),
+        *leading_tables(result, codecs),
         codecs_table(result),
         metrics_table(result),
         settings_table(result),

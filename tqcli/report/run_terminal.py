@@ -5,10 +5,9 @@ from __future__ import annotations
 from tqcli.kernels.runtime import added
 from tqcli.report.backends import backend_lines
 from tqcli.report.compared import compared
-from tqcli.report.foretold import foretold_table
-from tqcli.report.layers import blocks
 from tqcli.report.run import RunResult
-from tqcli.report.tables import Table, failures_table, gates_table, memory_table, summary_table, worst_table
+from tqcli.report.sections import leading_tables
+from tqcli.report.tables import Table
 from tqcli.report.terminal import new_table, remark_lines, table_text
 from tqcli.report.verdict import verdict
 from tqcli.streams import visible
@@ -27,17 +26,8 @@ def run_text(result: RunResult) -> str:
     codecs = compared(result)
     first = verdict(result)
     lines = [visible(line) for line in (f"{result.name}: {first.status}", *first.sentences)]
-    tables = [
-        summary_table(result, codecs) if codecs else None,
-        worst_table(blocks(result, codecs)),
-        memory_table(result, codecs),
-        gates_table(result),
-        foretold_table(result),
-        failures_table(result),
-    ]
-    for table in tables:
-        if table:
-            lines += ["", *_table_lines(table)]
+    for table in leading_tables(result, codecs):
+        lines += ["", *_table_lines(table)]
     return "\n".join([*lines, *map(visible, _remarks(result))])
 
 
